@@ -96,6 +96,6 @@ def test_unsupported_types_modes_and_algorithms():
 
 def test_the_decision_is_explained():
     text = tt.decide(vector_product(1024, 512), RNN).explain()
-    for name in ("ep", "vp", "columns", "cycles", "utilisation"):
+    for name in ("columns at once (EP)", "rows at once (VP)", "columns per piece", "cycles", "utilisation"):
         assert f"    {name} " in text
-    assert "column tiling" in text
+    assert "matrix-vector multiplication tiling" in text

@@ -109,8 +109,8 @@ def test_reasons_name_what_was_chosen():
     tiling = decided()
     assert tiling.why("form") == "192 groups of one channel"
     assert tiling.why("lanes_along") == "channels are adjacent"
-    assert f"in {CPU.vector_registers} registers" in tiling.why("tile_columns")
-    assert "lanes_along" in tiling.explain()
+    assert f"fit {CPU.vector_registers} registers" in tiling.why("tile_columns")
+    assert "vectors hold" in tiling.explain()
 
 
 def test_wide_borders_and_kernels_are_walked_or_refused():

@@ -155,11 +155,15 @@ def test_every_decision_explains(kind, make):
     found = make()
     assert type(found).__name__ == kind
     lines = found.explain().splitlines()
-    assert lines[0].startswith(f"{found.title or found.op} tiling, mode {found.mode}")
-    rows = [line.strip() for line in lines[1:]]
+    assert lines[0].startswith(f"{found.title or found.op} tiling") and ("mode" in lines[0]) == (found.mode != "best")
+    shown = [line.strip() for line in lines[1:]]
+    rows = list(found.explained())
     assert found.reasons
     for reason in found.reasons:
-        assert any(row.startswith(f"{shown_name(reason.field)} ") and reason.why in row for row in rows), reason.field
+        assert any((row.name, row.why) == (shown_name(reason.field), reason.why) for row in rows), reason.field
+    for row in rows:
+        assert row.section == "compared" or "_" not in row.title, f"{row.name} has no label"
+        assert any(line.startswith(f"{row.title} ") and row.value in line and row.why in line for line in shown), row
     assert "Tiling(" not in "\n".join(lines) and "Reason(" not in "\n".join(lines)
     plain = json.loads(found.to_json())
     assert plain == json.loads(json.dumps(found.to_dict())) and plain["op"] == found.op

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tvm_tiling as tt
-from tvm_tiling.decide.explain import shown_name
 from tvm_tiling.decide.gemm.cache_conflict import is_bad_leading_dimension
 from tvm_tiling.decide.gemm.choice import ProductChoice
 from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.decide.gemm.dot_engine import dot_engine
 from tvm_tiling.decide.gemm.gemm_cost import CpuConfig, CpuModel, cheapest
+from tvm_tiling.decide.labels import label
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.hardware.description import Cache, Cpu, Hardware
 from tvm_tiling.workload import GemmWorkload
@@ -160,7 +160,7 @@ def test_every_choice_has_a_reason_and_is_explained(w, hardware):
         value = getattr(t, field.name)
         if field.name in NOT_CHOICES or value is None:
             continue
-        assert shown_name(field.name) in text
+        assert label(t.op, field.name) in text
         if t.form != "stream":
             assert t.why(field.name) or field.name in ("split_k", "need_acc_buffer", "acc_bytes", "tile_m", "tile_n")
     assert all(getattr(t, reason.field) == reason.value and reason.why for reason in t.reasons)

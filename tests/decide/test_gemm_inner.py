@@ -68,23 +68,23 @@ def test_explain_reads_as_this():
 
 
 GOLDEN = """
-gemm tiling, mode best
+gemm tiling
   tiling
-    partition_m       16           the smallest that reads B 32 times: smallest accumulation buffer among the fastest
-    partition_n       32           the smallest that reads A 16 times: smallest accumulation buffer among the fastest
-    partition_k       512          the most of K that fits both input buffers
-    tile_m            16           min(32 blocks per synchronisation, 1 in the partition), at least 1, of 16 rows
-    tile_n            32           min(32 // 1 blocks left, 2 in the partition), at least 1, of 16 columns
-    outer_order       m outside n  the preset, or m outside n; the order has no cost with split-K
-    inner_order       n outside m  by column, in the order of the sums
+    m per block              16           reads B 32 times; smallest accumulation buffer among the fastest
+    n per block              32           reads A 16 times; smallest accumulation buffer among the fastest
+    K per block              512          the most of K that fits both input buffers
+    m per tile               16           a multiple of 16, up to 1 in the block and 32 per synchronisation
+    n per tile               32           a multiple of 16, up to 2 in the block and 32 per synchronisation
+    loops over blocks        m outside n  as requested, or m outside n; with split-K, both orders cost the same
+    loops within a block     n outside m  column by column, in the order of the sums
   split-K
-    split_k           yes          no block fits a buffer with all of K = 4096
-    need_acc_buffer   yes          holds the partial sums of split-K
-    acc_bytes         2048         16 * 32 sums of 4 bytes; the machine has 65536 bytes
+    K is split               yes          no block fits a buffer with all of K = 4096
+    buffer for partial sums  yes          holds the partial sums of split-K
+    bytes of partial sums    2048         16 * 32 sums of 4 bytes; the machine has 65536 bytes
   predicted
-    load_a            16 times     once for each of 16 partitions of n; 33554432 bytes read
-    load_b            32 times     once for each of 32 partitions of m; 67108864 bytes read
-    utilisation       100.0%       cycles: multipliers 1048576 at peak, loads of A 1048576, loads of B 1048576
+    loads of A               16 times     once for each of 16 blocks of n; 32.0 MiB read
+    loads of B               32 times     once for each of 32 blocks of m; 64.0 MiB read
+    utilisation              100.0%       cycles: multiplications 1048576 at peak, loads of A 1048576, of B 1048576
 """
 
 
@@ -104,8 +104,9 @@ def test_explain_shows_the_fields_of_a_cpu_where_there_are_any():
         predicted_seconds=0.00125,
         reasons=(*plain.reasons, Reason("mr", 6, "rows of the register tile"), Reason("kc", 256, "half of L1")),
     )
-    shown = {words[0]: words[1:] for words in map(str.split, cpu.explain().splitlines())}
-    assert shown["mr"] == ["6", "rows", "of", "the", "register", "tile"]
-    assert shown["nr"] == ["16"] and shown["algorithm"] == ["pack"] and shown["pack_b"] == ["pack"]
-    assert shown["threads_m"] == ["2"] and shown["predicted_seconds"] == ["0.00125", "s"]
-    assert shown["kc"] == ["256", "half", "of", "L1"]  # a reason for something that is not a field
+    shown = {row.title: (row.value, row.why) for row in cpu.explained()}
+    assert shown["rows of register tile"] == ("6", "rows of the register tile")
+    assert shown["columns of register tile"] == ("16", "") and shown["kernel variant"] == ("pack", "")
+    assert shown["B packed"] == ("at run time", "") and shown["cores along m"] == ("2", "")
+    assert shown["predicted time"] == ("1.25 ms", "")
+    assert shown["kc"] == ("256", "half of L1")  # a reason for something that is not a field

@@ -43,10 +43,10 @@ def test_the_cores_divide_the_rows_unless_there_are_too_few():
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"groups": 1}, "1 group of 128 to 128 channels"),
-        ({"groups": 128}, "128 groups of 1 to 1 channel"),
-        ({"groups": 4}, "4 groups of 32 to 32 channels"),
-        ({"co": 96}, "32 groups of 4 to 3 channels"),
+        ({"groups": 1}, "1 group of 128 input and 128 output channels"),
+        ({"groups": 128}, "128 groups of 1 input and 1 output channels"),
+        ({"groups": 4}, "4 groups of 32 input and 32 output channels"),
+        ({"co": 96}, "32 groups of 4 input and 3 output channels"),
         ({"dtype": "int8", "acc_dtype": "int32"}, "not int8"),
         ({"padding_d": (1, 1)}, "not float32, padded in depth"),
         ({"kw": 400, "w": 800}, "unrolls the taps of a row"),

@@ -90,7 +90,7 @@ def test_reasons_text_and_json():
     for config in d.levels:
         assert config.name in text and d.why(config.reason) in text
     assert d.split_k and d.split_level in ("cluster", "unit", "array")
-    assert f"steps of {d.tile_k}" in d.why("split_level")
+    assert f"{d.tile_k} elements" in d.why("split_level")
 
 
 def test_convolutions_are_gemms_of_kernels_by_lines():
@@ -103,7 +103,7 @@ def test_convolutions_are_gemms_of_kernels_by_lines():
         assert config.result[0] <= rows and config.result[1] <= columns
         assert config.bytes_a == config.load_a * 128 * 128 * 9
         assert config.bytes_b >= config.load_b * 28 * 28 * 128 * 0.99
-    assert "lines of" in d.why("tile_n")
+    assert "rows of" in d.why("tile_n")
 
 
 def test_a_convolution_of_one_tap_takes_what_its_gemm_takes():

@@ -58,7 +58,7 @@ def test_cores_divide_the_sequences_while_all_weights_fit_the_second_cache_of_ea
     for batch, hidden, split in ((1, 128, "units"), (8, 128, "sequences"), (8, 512, "units"), (32, 128, "sequences")):
         found = decide_recurrence(lstm(hidden, batch), CPU)
         assert (found.threads, found.split) == (2, split)
-        assert f"    split             {split}" in found.explain()
+        assert ("cores divide", split) in {(row.title, row.value) for row in found.explained()}
     assert decide_recurrence(lstm(128, 8), CPU, any_batch=True).split == "units"
     assert decide_recurrence(lstm(128, 9), CPU).rows == 5
 
@@ -80,7 +80,7 @@ def test_layers_are_decided_each_with_its_gemm():
     plain = json.loads(found.to_json())
     assert plain["op"] == "rnn_cpu" and plain["layers"][1]["recurrence"]["threads"] == 2
     text = found.explain()
-    for name in ("ep", "vp", "threads", "cycles_per_step", "utilisation", "layer 2"):
+    for name in ("columns at once (EP)", "rows at once (VP)", "cores", "cycles per step", "layer 2"):
         assert f"    {name} " in text
 
 

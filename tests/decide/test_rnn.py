@@ -180,7 +180,7 @@ def test_machines_modes_and_options_without_use_are_refused():
 def test_the_decision_tells_of_itself():
     found = tt.decide(layer(640, layers=2), RNN16K)
     text = found.explain()
-    for name in ("ep", "vp", "threads", "cycles_per_step", "row_wise_per_step", "utilisation", "seed_gap", "layer 2"):
+    for name in ("columns at once (EP)", "sequences per engine", "cycles per step", "row-wise, per step", "layer 2"):
         assert f"    {name} " in text
     plain = json.loads(found.to_json())
     assert plain["op"] == "rnn" and len(plain["layers"]) == 2 and found.why("ep")

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from tvm_tiling.decide.conv.stride_fold import StrideFold
 from tvm_tiling.decide.decide import decide
-from tvm_tiling.decide.explain import shown_name
 from tvm_tiling.decide.fold.fold_nest import FoldNest
 from tvm_tiling.decide.fold.fold_walk import image_cycles
 from tvm_tiling.decide.fold.granularity import granularity
 from tvm_tiling.decide.fold.wfold import decide_wfold, layer_of
+from tvm_tiling.decide.labels import label
 from tvm_tiling.errors import HardwareError, TilingError, UnsupportedOperator
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
@@ -243,8 +243,8 @@ def test_every_field_has_a_reason_and_is_explained(mode):
     rest = {f.name for f in dataclasses.fields(t)} - named - {"mode", "reasons", "candidates"}
     assert "tile_rows" in rest and all(getattr(t, name) is None for name in rest)  # a CPU's
     text = t.explain()
-    assert text.startswith(f"conv tiling, mode {mode}\n") and "CPU" not in text
-    assert all(f"    {shown_name(name)} " in text for name in named)
+    assert text.startswith("conv tiling\n" if mode == "best" else "conv tiling, mode seed\n") and "CPU" not in text
+    assert all(f"    {label(t.op, name)} " in text for name in named)
     assert json.loads(t.to_json()) == json.loads(json.dumps(t.to_dict()))
     assert json.loads(t.to_json())["op"] == "conv"
 

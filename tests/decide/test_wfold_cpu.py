@@ -124,7 +124,7 @@ def test_does_not_pay_where_channels_fill_vectors(layer, dtype):
     ("fields", "reason"),
     [
         (dict(ci=4, co=4, groups=2), "2 groups"),
-        (dict(transposed=True, stride=(2, 2)), "transposed=True"),
+        (dict(transposed=True, stride=(2, 2)), "a transposed one"),
         (dict(d=3, kd=2), "depth 3 with 2 taps"),
     ],
 )

@@ -286,7 +286,7 @@ def _choices(tiling: GemmTiling) -> Iterator[tuple[str, str, str]]:
     for row in tiling.explained():
         if row.name in SHOWN and row.why and row.why not in reasons:
             reasons.add(row.why)
-            yield row.name, row.value, row.why
+            yield row.title, row.value, row.why
 
 
 def _speeds(result: Demonstration) -> Iterator[tuple[str, ...]]:

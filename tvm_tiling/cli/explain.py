@@ -161,9 +161,18 @@ def operator_line(workload: Workload) -> str:
         sizes = f"{c.n} x {c.h} x {c.w} x {c.ci} with {c.co} kernels of {c.kh} x {c.kw} to {c.ho} x {c.wo}"
         further = {key: plain[key] for key in ("stride", "padding", "dilation", "groups")}
     further |= {key: plain[key] for key in ("out_dtype", "encoding") if key in plain}
-    rest = "".join(f", {key} {_plain(value)}" for key, value in further.items())
+    rest = "".join(f", {_FLAGS.get(key, f'{key} {_plain(value)}')}" for key, value in further.items())
     types = f"{workload.types.operands} accumulated in {workload.acc_dtype}"
     return f"{kind} {sizes}, {types}{rest}: {_si(workload.flops)}op"
+
+
+# Fields that are not at their default only if they are set, or in one case if they are not.
+_FLAGS = {
+    "trans_a": "A transposed",
+    "trans_b": "B transposed",
+    "bidirectional": "bidirectional",
+    "linear_before_reset": "reset before the multiplication",
+}
 
 
 def _si(count: float) -> str:
@@ -173,4 +182,6 @@ def _si(count: float) -> str:
 
 
 def _plain(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if not isinstance(value, tuple):
+        return str(value)
+    return (" x " if len(value) == 2 else " ").join(map(str, value))  # padding has four sides

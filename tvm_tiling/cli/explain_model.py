@@ -94,9 +94,7 @@ def _print(model: str, where: str, explanation: Explanation, took: str) -> None:
         print(line)
     sample = ", ".join(f"{name}={size}" for name, size in explanation.signature.sample.items())
     at = f" at {sample}" if sample else ""
-    print(
-        f"predicted time of convolutions and matrix multiplications{at}: {explanation.predicted_seconds * 1e3:.3g} ms\n"
-    )
+    print(f"predicted time of convolutions and matrix multiplications{at}: {seconds(explanation.predicted_seconds)}\n")
     print_decided(explanation.operators)
     for operator in explanation.operators:
         if operator.decision is not None:

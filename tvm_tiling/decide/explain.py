@@ -10,46 +10,64 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any, NamedTuple, TypeAlias
 
-from ..figures import times
+from ..figures import scaled, times
+from .labels import label, word
 
 # Section titles in reading order, each with its fields.
 Sections: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 
-# Display names of fields; records and files keep the field names.
+# Names under which options and rows are known; records and files keep the field names.
 _SHOWN_AS = {"form": "algorithm"}
+_WIDEST_VALUE = 20  # a wider value shifts its reason to the right
 _ORDERS = {"mn": "m outside n", "nm": "n outside m"}
 
 
 class Row(NamedTuple):
-    """One line of an explanation: the section of the decision, the field's name, its value and the reason."""
+    """One line of an explanation: the section of the decision, the field's name, its value, the reason, and what the
+    text calls the field (its name if `label` is empty)."""
 
     section: str
     name: str
     value: str
     why: str
+    label: str = ""
+
+    @property
+    def title(self) -> str:
+        """What the text calls the field."""
+        return self.label or self.name
 
 
 def shown_name(field: str) -> str:
-    """Return the name under which a field is displayed."""
+    """Return the name of a field in options and rows."""
     return _SHOWN_AS.get(field, field)
 
 
-def record_rows(section: str, record: Any) -> Iterator[Row]:
-    """Yield the rows of a plain dataclass that is part of a decision and has no reasons of its own: first the choices,
-    then the fields that its `predictions` name."""
+def without_subject(algorithm: str, why: str) -> str:
+    """Return the reason for an algorithm without its subject, which the row names."""
+    return why.removeprefix(f"algorithm = {algorithm!r} ").removeprefix("conv: ")
+
+
+def record_rows(section: str, record: Any, name: str) -> Iterator[Row]:
+    """Yield the rows of a plain dataclass, the part `name` of a decision, that has no reasons of its own: first the
+    choices, then the fields that its `predictions` name."""
     predicted = getattr(record, "predictions", ())
     for title, wanted in ((section, False), (f"{section}, predicted", True)):
         for field in fields(record):
             if (field.name in predicted) == wanted:
-                yield Row(title, field.name, value_text(field.name, getattr(record, field.name)), "")
+                value = value_text(field.name, getattr(record, field.name))
+                yield Row(title, field.name, value, "", label(name, field.name))
 
 
 def as_text(headline: str, rows: Iterable[Row]) -> str:
     """Format the headline and the rows, grouped under section titles."""
+    rows = list(rows)
     lines = [headline]
+    names = max((len(row.title) for row in rows), default=0)
+    values = min(max((len(row.value) for row in rows), default=0), _WIDEST_VALUE)
     for section, own in itertools.groupby(rows, key=lambda row: row.section):
         lines.append(f"  {section}")
-        lines.extend(f"    {row.name:<17} {row.value:<12} {row.why}".rstrip() for row in own)
+        lines.extend(f"    {row.title:<{names}}  {row.value:<{values}}  {row.why}".rstrip() for row in own)
     return "\n".join(lines)
 
 
@@ -59,6 +77,8 @@ def value_text(name: str, value: object) -> str:
         return "yes" if value else "no"
     if name.endswith("order") and value in _ORDERS:
         return _ORDERS[str(value)]
+    if (said := word(name, value)) is not None:
+        return said
     if name == "loop_order" and isinstance(value, tuple):
         return " < ".join(value)
     if name == "utilisation" and isinstance(value, float):
@@ -66,7 +86,7 @@ def value_text(name: str, value: object) -> str:
     if name in ("seed_gap", "predicted_error") and isinstance(value, float):
         return f"{value:.3g}"
     if name == "predicted_seconds" and isinstance(value, float):
-        return f"{value:.3g} s"
+        return scaled(value, "s")
     if name in ("cycles", "cycles_per_step", "predicted_cycles") and isinstance(value, float):
         return f"{value:.0f}"
     if name in ("load_a", "load_b") and isinstance(value, int):

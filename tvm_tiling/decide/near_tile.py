@@ -82,8 +82,8 @@ def with_chunks(tiling: GemmTiling, workload: GemmWorkload, hardware: Hardware, 
     if chunks.stays:
         other = "b" if chunks.stays == "a" else "a"
         why = (
-            f"a partition of {chunks.stays.upper()} stays resident while {other.upper()} streams past; the fastest of "
-            "the simulated step sizes"
+            f"a block of {chunks.stays.upper()} stays resident while {other.upper()} streams past; the fastest of the "
+            "simulated steps"
         )
     else:
         why = "split-K: steps of A and of B alternate in the buffers, at the depth with the least estimated time"
@@ -108,7 +108,7 @@ def with_blocks(
     assert unit is not None  # conv_blocks has already refused machines without it
     tiling = _executed(tiling, workload.macs / unit.macs(workload.a_bytes), blocks.cycles, hardware)
     own = {field.name: getattr(tiling, field.name) for field in fields(tiling) if field.name != "reasons"}
-    why = f"rectangles of points with their halo, the fastest of those simulated: {blocks.cycles:.0f} cycles"
+    why = "blocks of the output; their inputs are loaded with the halo; the fastest of those simulated"
     return ConvPartition(
         blocks=blocks,
         **own,
@@ -122,7 +122,7 @@ def _executed(tiling: GemmTiling, at_peak: float, cycles: float, hardware: Hardw
     if tiling.mode != "best" or leaves_for_free(hardware):
         return tiling
     found = min(1.0, at_peak / cycles)
-    why = f"program of {cycles:.0f} cycles; upper bound {tiling.utilisation:.1%}: "
+    why = f"the program takes {cycles:.0f} cycles; upper bound {tiling.utilisation:.1%}: "
     reasons = (
         reason._replace(value=found, why=why + reason.why) if reason.field == "utilisation" else reason
         for reason in tiling.reasons
@@ -151,5 +151,5 @@ def _covered(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> int:
 
 
 def _synchronised(sync_m: int, vector: bool) -> Reason:
-    why = "as much as one synchronisation with the vector engine covers (near_tile.sync_granularity)"
-    return Reason("sync_m", sync_m, why if vector else "no epilogue: a whole tile")
+    why = "what one synchronisation with the vector engine covers (near_tile.sync_granularity)"
+    return Reason("sync_m", sync_m, why if vector else "a whole tile, as there is no epilogue")

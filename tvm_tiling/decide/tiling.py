@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from .explain import Row, Sections, as_text, record_rows, shown_name, value_text
+from .labels import label
 
 
 class Reason(NamedTuple):
@@ -66,8 +67,8 @@ class Decision:
         return self.explain()
 
     def headline(self) -> str:
-        """One line: the kind of decision, and whether it fits the buffers."""
-        return f"{self.title or self.op} tiling, mode {self.mode}"
+        """One line: the kind of decision, and the mode if it is not the usual one."""
+        return f"{self.title or self.op} tiling" + ("" if self.mode == "best" else f", mode {self.mode}")
 
     def explained(self) -> Iterator[Row]:
         """Yield every choice in reading order: the fields by section without those that are None or empty, then the
@@ -78,14 +79,14 @@ class Decision:
             yield row._replace(name=shown_name(row.name))
         for field, value, why in self.reasons:
             if (field, why) not in shown:
-                yield Row("also", shown_name(field), value_text(field, value), why)
+                yield Row("also", shown_name(field), value_text(field, value), why, label(self.op, field))
 
     def _own_rows(self) -> Iterator[Row]:
         for section, names in self.sections:
             for name in names:
                 value = getattr(self, name)
                 if value is not None and value != ():
-                    yield Row(section, name, value_text(name, value), self.why(name))
+                    yield Row(section, name, value_text(name, value), self.why(name), label(self.op, name))
 
     def _parts(self) -> Iterator[Row]:
         """Yield the rows of nested decisions and records."""
@@ -230,9 +231,9 @@ class GemmTiling(Decision):
             yield from super()._own_rows()
             return
         name, record = self.program
-        yield Row("program", name, record.size, self.why(name))
+        yield Row("program", name, record.size, self.why(name), label(name, name))
         own = {field.name for field in fields(self)}  # their reasons belong to the partition
-        for row in record_rows("program", record):
+        for row in record_rows("program", record, name):
             yield row if row.name in own else row._replace(why=self.why(row.name))
         for row in super()._own_rows():
             yield row if row.section == "predicted" else row._replace(section=f"{row.section}, predicted")

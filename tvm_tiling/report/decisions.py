@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..decide.explain import shown_name
+from ..decide.explain import value_text, without_subject
+from ..decide.labels import label
 from ..decide.tiling import Decision
 from ..figures import seconds
 from .markup import Html, join
@@ -21,7 +22,7 @@ def decision_rows(decision: Decision) -> Iterator[Row]:
     """Return (part of the decision, choice, value, reason) of a new decision; only the first row of a part names it."""
     last = ""
     for row in decision.explained():
-        yield row.section if row.section != last else "", row.name, row.value, row.why
+        yield row.section if row.section != last else "", row.title, row.value, row.why
         last = row.section
 
 
@@ -33,8 +34,7 @@ def kept_rows(decision: Mapping[str, Any]) -> Iterator[Row]:
         yield from _reasons("as a matrix multiplication", decision["product"])
     section = "compared"
     for form, time, why in decision.get("candidates", ()):
-        reason = why.removeprefix(f"algorithm = {form!r} ")  # the row names it
-        yield section, form, "refused" if time is None else seconds(time), reason
+        yield section, form, "refused" if time is None else seconds(time), without_subject(form, why)
         section = ""
 
 
@@ -50,13 +50,10 @@ def kept_body(decision: Mapping[str, Any]) -> Html:
 
 def _reasons(section: str, decision: Mapping[str, Any]) -> Iterator[Row]:
     for field, value, why in decision.get("reasons", ()):
-        yield section, shown_name(field), _text(field, value), why
+        yield section, label(decision["op"], field), _text(field, value), why
         section = ""
 
 
 def _text(field: str, value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return seconds(value) if field.endswith("seconds") else f"{value:.3g}"
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    shown = value_text(field, tuple(value) if isinstance(value, list) else value)
+    return f"{value:.3g}" if isinstance(value, float) and shown == str(value) else shown

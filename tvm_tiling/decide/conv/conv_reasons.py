@@ -30,7 +30,7 @@ def direct_reasons(
         ),
         Reason("tile_columns", config.columns, f"{quantity(shape.w.points, 'column')} in {quantity(tiles, 'tile')}"),
         Reason("vectors", config.vectors, f"{shape.co} output channels in vectors of {model.lanes}"),
-        Reason("keep_rows", config.band, f"they read {band} KiB, which stay in L2 together with the weights"),
+        Reason("keep_rows", config.band, f"they read {band} KiB, which stay in L2 with the weights"),
         Reason(
             "block_taps",
             config.block_taps,
@@ -39,26 +39,26 @@ def direct_reasons(
         Reason(
             "merge_taps",
             config.merged,
-            f"only {quantity(shape.ci, 'channel')}: the {quantity(shape.w.taps, 'tap')} of a row form one run"
+            f"only {quantity(shape.ci, 'channel')}, so {quantity(shape.w.taps, 'tap')} of a row are summed in one loop"
             if config.merged
-            else "each tap's channels form a run of their own",
+            else "a loop over channels for each tap",
         ),
         Reason(
             "inner_order",
             "mn" if config.tiles_outside else "nm",
-            "a tile of pixels stays, weights stream past"
+            "a tile of pixels stays in L1, weights stream past"
             if config.tiles_outside
-            else "a panel of weights stays, pixels stream past",
+            else "a panel of weights stays in L1, pixels stream past",
         ),
         Reason("copy_input", config.copies, _copy(shape, model, config, adjacent)),
-        Reason("threads_rows", config.threads[0], f"of the cores, for {rows}"),
-        Reason("threads_columns", config.threads[1], f"of the cores, for {shape.co} output channels"),
+        Reason("threads_rows", config.threads[0], f"for {rows}"),
+        Reason("threads_columns", config.threads[1], f"for {shape.co} output channels"),
     )
 
 
 def _form(shape: ConvShape) -> str:
     if shape.fold == 1:
-        return "pixels are read at constant distances: no im2col, and strides are free"
+        return "reads pixels in place, at any stride, without im2col"
     return (
         f"{shape.fold} columns become channels: {quantity(shape.fold_taps, 'tap')} of "
         f"{quantity(shape.ci // shape.fold, 'channel')} become {shape.w.taps} of {shape.ci}"
@@ -68,11 +68,11 @@ def _form(shape: ConvShape) -> str:
 def _copy(shape: ConvShape, model: ConvModel, config: ConvConfig, adjacent: bool) -> str:
     engine = model.engine
     if not config.copies:
-        return "channels are adjacent, and every tap is inside the image or skipped: read in place"
+        return "read in place: channels are adjacent, and taps outside the image are skipped"
     if not adjacent:
-        return "channels are not adjacent in the input; the copy makes them adjacent"
+        return "the copy makes channels adjacent"
     if not engine.in_place:
-        return f"{engine.name} takes {engine.operand} in groups of {engine.group}; the copy converts them"
+        return f"the copy converts elements for {engine.name}, which takes {engine.operand} in groups of {engine.group}"
     if shape.w.padded or shape.d.padded:
-        return "padding is written once instead of being tested at every tap"
+        return "the copy contains the padding, so that no tap is tested"
     return "read in place, the pixels of a tile would collide in L1 or take longer"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from ..explain import Row, Sections, record_rows, value_text
+from ..explain import Row, Sections, record_rows, value_text, without_subject
 from ..tiling import Decision, GemmTiling
 from .winograd import WinogradTiling
 
@@ -99,7 +99,7 @@ class ConvTiling(Decision):
 
     sections: ClassVar[Sections] = (
         ("algorithm", ("form",)),
-        ("fold", ("stride_fold", "pci", "ws", "kw_pieces")),
+        ("folding", ("stride_fold", "pci", "ws", "kw_pieces")),
         ("output", ("co_block", "pco", "wso")),
         ("loops", ("loop_order", "instruction_rows", "instruction_columns")),
         (
@@ -137,12 +137,17 @@ class ConvTiling(Decision):
         few_rows = self.product is not None and self.product.form == "stream"
         return "gemm_stream" if few_rows else self.form
 
+    def _own_rows(self) -> Iterator[Row]:
+        """Leave out a fold by 1 that no choice led to."""
+        rows = super()._own_rows()
+        return (row for row in rows if (row.name, row.value, row.why) != ("stride_fold", "1", ""))
+
     def _parts(self) -> Iterator[Row]:
         if self.product is not None:
             for row in self.product.explained():
-                yield row._replace(section=f"product: {row.section}")
+                yield row._replace(section=f"matrix multiplication: {row.section}")
         if self.winograd is not None:
-            yield from record_rows("winograd", self.winograd)
+            yield from record_rows("winograd", self.winograd, "winograd")
         for form, seconds, why in self.candidates:
             time = "refused" if seconds is None else value_text("predicted_seconds", seconds)
-            yield Row("compared", form, time, why.removeprefix(f"algorithm = {form!r} "))
+            yield Row("compared", form, time, without_subject(form, why))

@@ -356,8 +356,8 @@ class ConvAlgorithms:
         w = self.w
         per_cycle = self.cpu.lanes(4) * self.cpu.fma_units * self.cpu.cores
         why = (
-            f"F({config.m}x{config.m}, {w.kh}x{w.kw}): {config.points**2} multiplications for {config.m**2} points of "
-            f"{w.kh * w.kw} taps; predicted error {config.predicted_error:.1e} of the largest output, accepted up to "
+            f"F({config.m}x{config.m}, {w.kh}x{w.kw}): {config.points**2} multiplications instead of "
+            f"{config.m**2 * w.kh * w.kw}; predicted error {config.predicted_error:.1e} of the largest output, at most "
             f"{accepted_error(w, self.tolerance):.1e}"
         )
         return ConvTiling(

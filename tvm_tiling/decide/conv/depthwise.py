@@ -332,12 +332,12 @@ class DepthwiseChoice:
         weights = s.w.taps * config.vectors
         tile = config.columns * config.vectors if self.by_channel else config.rows * config.vectors
         why = "channels are adjacent" if self.by_channel else "channels are not adjacent"
-        held = f"{tile} sums and {quantity(weights, 'weight')} of a row in {self.cpu.vector_registers} registers"
+        held = f"{tile} sums and {quantity(weights, 'weight')} of a row fit {self.cpu.vector_registers} registers"
         under = self.under(config.columns, config.channels)
-        block = f"{under:.0f} bytes under a column of tiles, L1 holds {self.core.l1}"
+        block = f"a column of tiles reads {under:.0f} of the {self.core.l1} bytes of L1"
         found = [Reason("form", "depthwise", f"{self.w.ci} groups of one channel"), Reason("lanes_along", along, why)]
         if self.dot is not None:
-            taps = f"{self.dot.name} sums {self.dot.group} products; {s.w.taps} adjacent taps are multiplied at once"
+            taps = f"{self.dot.name} sums {self.dot.group} multiplications, here of {s.w.taps} adjacent taps"
             return (*found, Reason("taps_at_once", self.dot.group, taps), Reason("columns", config.channels, block))
         found.append(Reason("tile_columns" if self.by_channel else "tile_rows", tile, held))
         if self.by_channel:

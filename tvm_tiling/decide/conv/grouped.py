@@ -61,9 +61,9 @@ class GroupedChoice:
         self.lanes = cpu.lanes(self.engine.acc_bytes)
         if s.groups == 1 or not 1 < s.ci <= s.co <= self.lanes or self.lanes % s.co:
             raise UnsupportedOperator(
-                f"algorithm = 'grouped' requires groups whose output channels divide the {self.lanes} lanes of a "
-                f"vector, and 2 to that many input channels, not {quantity(s.groups, 'group')} of {s.ci} to "
-                f"{quantity(s.co, 'channel')}"
+                f"algorithm = 'grouped' requires groups of 2 to {self.lanes} input channels, and output channels that "
+                f"divide {self.lanes}, the lanes of a vector, not {quantity(s.groups, 'group')} of {s.ci} input and "
+                f"{s.co} output channels"
             )
         read = adjacent_channels(workload, input_run)
         if read < w.ci or min(output_run, w.co) < min(self.lanes, w.co):
@@ -167,13 +167,13 @@ class GroupedChoice:
             threads_columns=config.threads[1],
             pack_w="ahead" if self.prepacked else "run",
             reasons=(
-                Reason("form", "grouped", f"a vector holds {groups} groups of {s.ci} to {s.co} channels"),
+                Reason("form", "grouped", f"a vector holds {groups} groups of {s.ci} input and {s.co} output channels"),
                 Reason(
                     "tile_columns",
                     config.columns,
-                    f"of {s.w.points}; as many sums and {s.w.taps} weights in {cpu.vector_registers} registers",
+                    f"as many sums and {s.w.taps} weights fit {cpu.vector_registers} registers",
                 ),
-                Reason("threads_rows", config.threads[0], f"of the cores, for {quantity(s.n * s.h.points, 'row')}"),
-                Reason("threads_columns", config.threads[1], f"of the cores, for {self.vectors} vectors of channels"),
+                Reason("threads_rows", config.threads[0], f"for {quantity(s.n * s.h.points, 'row')}"),
+                Reason("threads_columns", config.threads[1], f"for {self.vectors} vectors of channels"),
             ),
         )

@@ -133,10 +133,9 @@ def decide_open_winograd(
     sizes = ", ".join(f"{workload.h} x {workload.w}" for workload in workloads)
     mean = f"geometric mean for images of {sizes}"
     why = (
-        f"F({config.m}x{config.m}, {sample.kh}x{sample.kw}): {config.points**2} multiplications for {config.m**2} "
-        "points of "
-        f"{sample.kh * sample.kw} taps; predicted error {config.predicted_error:.1e} of the largest output, accepted "
-        f"up to {accepted_error(sample, tolerance):.1e}"
+        f"F({config.m}x{config.m}, {sample.kh}x{sample.kw}): {config.points**2} multiplications instead "
+        f"of {config.m**2 * sample.kh * sample.kw}; predicted error {config.predicted_error:.1e} of the largest "
+        f"output, at most {accepted_error(sample, tolerance):.1e}"
     )
     seconds = best.cycles[0] * cycle
     return OpenConvTiling(
@@ -155,7 +154,7 @@ def decide_open_winograd(
             Reason(
                 "ranges",
                 len(ranges),
-                f"predicted for {SIDES[0]} to {SIDES[-1] ** 2} image tiles, equal neighbours joined",
+                f"predicted for {SIDES[0]} to {SIDES[-1] ** 2} image tiles; equal ranges are merged",
             ),
         ),
     )

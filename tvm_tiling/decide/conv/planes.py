@@ -60,9 +60,7 @@ class PlanesChoice:
     def __init__(self, workload: ConvWorkload, cpu: Cpu, *, input_run: int, prepacked: bool) -> None:
         w = workload
         if w.layout != "NCHW" or (input_run > 1 and w.ci > 1):
-            raise UnsupportedOperator(
-                "algorithm = 'planes' requires channels first; the channels of the input are adjacent"
-            )
+            raise UnsupportedOperator("algorithm = 'planes' requires channels first, not channels last")
         self.shape = s = float_images(w, "planes")
         if w.groups == w.ci > 1:
             raise UnsupportedOperator("algorithm = 'planes' requires fewer groups than input channels; use 'depthwise'")
@@ -159,9 +157,7 @@ class PlanesChoice:
         """Return the decision of a candidate, with its reasons."""
         s, cpu = self.shape, self.cpu
         sums = config.rows * config.vectors * config.outputs
-        held = (
-            f"{sums} sums of {cpu.vector_registers} registers: rows share what they read, {config.outputs} outputs too"
-        )
+        held = f"{sums} sums fit {cpu.vector_registers} registers; rows and output channels share inputs"
         per_cycle = self.lanes * cpu.fma_units * cpu.cores
         return ConvTiling(
             form="planes",
@@ -178,12 +174,10 @@ class PlanesChoice:
             threads_columns=1,
             pack_w="ahead" if self.prepacked else "run",
             reasons=(
-                Reason("form", "planes", "channels first: columns are adjacent, channels are summed one by one"),
+                Reason("form", "planes", "vectors hold adjacent columns; channels are summed one by one"),
                 Reason("tile_rows", config.rows, held),
                 Reason("vectors", config.vectors, f"{quantity(s.w.points, 'column')} in vectors of {self.lanes}"),
                 Reason("columns", config.outputs, f"of {s.co} output channels in each group"),
-                Reason(
-                    "threads_rows", config.threads, f"shares of {self.units(config.rows, config.outputs)} tiles of rows"
-                ),
+                Reason("threads_rows", config.threads, f"for {self.units(config.rows, config.outputs)} tiles of rows"),
             ),
         )

@@ -120,7 +120,8 @@ def refusal(workload: ConvWorkload) -> str:
         return f"{accepted} kernels of 2x2 to 7x7, not {w.kh}x{w.kw}"
     if w.stride != (1, 1) or w.dilation != (1, 1) or w.groups != 1:
         return (
-            f"{accepted} stride 1, dilation 1 and one group, not stride {w.stride}, dilation {w.dilation} and "
+            f"{accepted} stride 1, dilation 1 and one group, not stride {w.stride[0]} x {w.stride[1]}, dilation "
+            f"{w.dilation[0]} x {w.dilation[1]} and "
             f"{quantity(w.groups, 'group')}"
         )
     return ""

@@ -63,8 +63,8 @@ def decide_wfold_cpu(
     others: dict[int, float] = {}
     for other, _, config in priced:
         others.setdefault(config.rows.ws, other / (cpu.mhz * 1e6))
-    compared = ", ".join(f"ws {ws}: {seconds(time)}" for ws, time in sorted(others.items()))
-    return model.tiling(best, cycles, f"least predicted time ({compared})")
+    compared = ", ".join(f"{ws}: {seconds(time)}" for ws, time in sorted(others.items()))
+    return model.tiling(best, cycles, f"least predicted time; by columns per row: {compared}")
 
 
 class WFoldModel:
@@ -157,7 +157,7 @@ class WFoldModel:
                 Reason(
                     "form",
                     "wfold",
-                    f"full vectors at {done / useful:.2f} multiply-adds per multiply-add of the convolution",
+                    f"fills vectors with {done / useful:.2f} times the multiply-adds of the convolution",
                 ),
                 Reason(
                     "stride_fold",
@@ -167,7 +167,7 @@ class WFoldModel:
                     else "the stride is 1",
                 ),
                 Reason("pci", vector_bytes // rows.ws, why),
-                Reason("ws", rows.ws, f"{vector_bytes} bytes of a vector divided by PCI"),
+                Reason("ws", rows.ws, f"channel blocks that fit a vector of {vector_bytes} bytes"),
                 Reason("bci", rows.bci, f"{quantity(rows.channels, 'channel')} in blocks of {rows.pci}"),
                 Reason(
                     "columns",

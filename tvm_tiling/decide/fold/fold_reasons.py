@@ -41,13 +41,13 @@ def wfold_reasons(
         "form": "the machine's only algorithm",
         "stride_fold": _stride_text(fold, nest),
         "pci": f"{_pci_cycles(nest, nests) if best else _pci_rule(nest, nests)}; mode {other_mode} chooses {other.pci}",
-        "ws": f"{unit.row_bytes}-byte rows at {nest.pci} bytes per column: adjacent columns along W fill them",
+        "ws": f"a row of {unit.row_bytes} bytes holds adjacent columns of {nest.pci} bytes",
         "bci": f"{layer.ci_bytes} bytes of channels in blocks of {nest.pci}",
         "aco": f"{layer.co} output channels rounded up to a multiple of {unit.sub_units} sub-units",
         "co_block": _block_text(nest, best),
         "kmax": f"{unit.first_buffer_rows} rows of the first buffer hold {unit.first_buffer_rows * nest.ws} columns, a "
-        f"block of {quantity(nest.points, 'point')} needs the kernel width plus the points minus one",
-        "kw_pieces": f"a kernel of {layer.kw} columns {'fits' if len(nest.kw_pieces) == 1 else 'is divided'}",
+        f"block of {quantity(nest.points, 'output')} needs the kernel width plus the outputs minus one",
+        "kw_pieces": f"{quantity(layer.kw, 'column')} {'fit' if len(nest.kw_pieces) == 1 else 'are divided'}",
         "pco": f"{'fewest rows written' if best else 'the padding rule of PCI'}; mode {other_mode} chooses {other.pco}",
         "wso": f"an output row takes {_write_text(nest)}",
         "pco_whole": f"{layer.co_bytes} bytes of output channels in parts of {nest.pco}",
@@ -62,8 +62,8 @@ def wfold_reasons(
         "steps": f"per image: {layer.rows} rows of {quantity(nest.row_blocks, 'block')}{_groups(nest)}, all taps",
         "reads": f"input rows, {nest.block_reads} per block, {_times(nest.passes)}; {_request_text(nest)}",
         "weight_rows": "of one sub-unit, one per step, in a ring buffer",
-        "write_rows": "surplus points and channels are not written",
-        "steady_cycles": "the formula's prediction for one image without waiting for buffers: the largest of "
+        "write_rows": "padded positions and channels are not written",
+        "steady_cycles": "prediction for one image: the largest of "
         + ", ".join(f"{name} {count}" for name, count in nest.port_cycles.items()),
         "cycles": _cycles_text(nest),
         "utilisation": f"share of the peak of {unit.bytes_per_cycle // layer.d_s} multiply-adds per cycle",

@@ -38,11 +38,15 @@ class FoldedRows:
     def of(cls, workload: ConvWorkload, group: int, lanes: int, ws: int) -> FoldedRows:
         """Return rows of `lanes` lanes with `ws` columns each. Raises UnsupportedOperator if that is not admissible."""
         c = workload
-        if c.transposed or c.groups > 1 or c.d > 1 or c.kd > 1 or any(c.padding_d):
+        found = {
+            quantity(c.groups, "group"): c.groups > 1,
+            f"depth {c.d} with {quantity(c.kd, 'tap')}": c.d > 1 or c.kd > 1 or any(c.padding_d),
+            "a transposed one": c.transposed,
+        }
+        if any(found.values()):
             raise UnsupportedOperator(
-                f"algorithm 'wfold' requires a plain 2-D convolution with one group, not "
-                f"{quantity(c.groups, 'group')}, depth {c.d} with {quantity(c.kd, 'tap')} and padding {c.padding_d}, "
-                f"transposed={c.transposed}"
+                "algorithm = 'wfold' requires a two-dimensional convolution with one group, not "
+                + " and ".join(what for what, applies in found.items() if applies)
             )
         shape = shapes_of(c)[0]
         sw, w = shape.w.stride, shape.w

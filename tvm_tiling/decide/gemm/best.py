@@ -136,7 +136,7 @@ def unsplit_configs(p: Product, rows: int, columns: int) -> list[Config]:
         | {
             "outer_order": f"m outside n takes {cycles_mn:.0f} cycles, n outside m {cycles_nm:.0f}",
             "load_a": "a block of A stays resident while B streams past",
-            "load_b": f"once for each of {quantity(again_b, 'partition')} of m",
+            "load_b": f"once for each of {quantity(again_b, 'block')} of m",
         },
     )
     n_outside = m_outside._replace(
@@ -146,7 +146,7 @@ def unsplit_configs(p: Product, rows: int, columns: int) -> list[Config]:
         why=why
         | {
             "outer_order": f"n outside m takes {cycles_nm:.0f} cycles, m outside n {cycles_mn:.0f}",
-            "load_a": f"once for each of {quantity(again_a, 'partition')} of n",
+            "load_a": f"once for each of {quantity(again_a, 'block')} of n",
             "load_b": "a block of B stays resident while A streams past",
         },
     )
@@ -254,7 +254,7 @@ def _split_config(p: Product, rows: int, columns: int, order: str, unsplit_cycle
     load_a, load_b = p.load_counts(rows, columns, depth, order)
     acc_bytes = rows * columns * p.d_acc
     if unsplit_cycles == math.inf and p.largest_rows(p.k) and p.largest_columns(p.k):
-        why_split = f"{p.cycles(load_a, load_b):.0f} cycles of engine and loads"
+        why_split = f"{p.cycles(load_a, load_b):.0f} cycles of multiplications and loads"
     elif unsplit_cycles == math.inf:
         why_split = f"no block fits a buffer with all of K = {p.k}"
     else:
@@ -273,13 +273,13 @@ def _split_config(p: Product, rows: int, columns: int, order: str, unsplit_cycle
         load_a=load_a,
         load_b=load_b,
         why={
-            "partition_m": f"the smallest that reads B {times(load_b)}: {aim} among the fastest",
-            "partition_n": f"the smallest that reads A {times(load_a)}: {aim} among the fastest",
+            "partition_m": f"reads B {times(load_b)}; {aim} among the fastest",
+            "partition_n": f"reads A {times(load_a)}; {aim} among the fastest",
             "partition_k": "the most of K that fits both input buffers",
-            "outer_order": "the preset, or m outside n; the order has no cost with split-K",
+            "outer_order": "as requested, or m outside n; with split-K, both orders cost the same",
             "split_k": why_split,
             "acc_bytes": f"{rows} * {quantity(columns, 'sum')} of {p.d_acc} bytes; the machine has {p.acc_max} bytes",
-            "load_a": "fits its buffer" if p.fits_a else f"once for each of {quantity(load_a, 'partition')} of n",
-            "load_b": "fits its buffer" if p.fits_b else f"once for each of {quantity(load_b, 'partition')} of m",
+            "load_a": "fits its buffer" if p.fits_a else f"once for each of {quantity(load_a, 'block')} of n",
+            "load_b": "fits its buffer" if p.fits_b else f"once for each of {quantity(load_b, 'block')} of m",
         },
     )

@@ -77,6 +77,6 @@ def inner_tile(
     rows, columns = ceil_div(partition_m, block_m), ceil_div(partition_n, block_n)
     tile_rows = max(1, min(covered, rows))
     tile_columns = max(1, min(covered // tile_rows, columns))
-    why_m = f"min({covered} blocks per synchronisation, {rows} in the partition), at least 1, of {block_m} rows"
-    why_n = f"min({covered} // {tile_rows} blocks left, {columns} in the partition), at least 1, of {block_n} columns"
+    why_m = f"a multiple of {block_m}, up to {rows} in the block and {covered} per synchronisation"
+    why_n = f"a multiple of {block_n}, up to {columns} in the block and {covered // tile_rows} per synchronisation"
     return InnerTile(tile_rows * block_m, tile_columns * block_n, why_m, why_n)

@@ -97,7 +97,7 @@ def decide_open_rows(
         chosen = replace(chosen, partition_k=open_depth(workload.k))
     near = f"within {NEAR - 1:.0%} of the fastest tile for {workload.m} rows"
     ranges = _ranges(workload, hardware, tiled, around)
-    why = f"predicted for {ROWS[0]} to {ROWS[-1]} rows, equal neighbours joined"
+    why = f"predicted for {ROWS[0]} to {ROWS[-1]} rows; equal ranges are merged"
     any_rows = options.deterministic
     return opened(chosen, workload, cpu, around, run, ranges, tile_why=near, ranges_why=why, any_rows=any_rows)
 

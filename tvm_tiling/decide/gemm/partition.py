@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ... import figures
 from ...errors import HardwareError, TilingError
 from ...hardware.description import Hardware
 from ...workload import ConvWorkload, GemmWorkload
@@ -81,11 +82,9 @@ def partition_tiling(
     feasible = mode == "best" or p.feasible(config.partition_m, config.partition_n, config.partition_k)
     bytes_a, bytes_b = config.load_a * p.bytes_a, config.load_b * p.bytes_b
     time_a, time_b = config.load_a * p.load_a_cycles, config.load_b * p.load_b_cycles
-    why_inner = "preset" if inner_is_preset else "by column, in the order of the sums"
+    why_inner = "as requested" if inner_is_preset else "column by column, in the order of the sums"
     why_acc = "holds the partial sums of split-K" if config.split_k else "no split-K"
-    why_utilisation = (
-        f"cycles: multipliers {p.gemm_cycles:.0f} at peak, loads of A {time_a:.0f}, loads of B {time_b:.0f}"
-    )
+    why_utilisation = f"cycles: multiplications {p.gemm_cycles:.0f} at peak, loads of A {time_a:.0f}, of B {time_b:.0f}"
     reasons: tuple[Reason, ...] = (
         Reason("partition_m", config.partition_m, why["partition_m"]),
         Reason("partition_n", config.partition_n, why["partition_n"]),
@@ -97,8 +96,8 @@ def partition_tiling(
         Reason("split_k", config.split_k, why["split_k"]),
         Reason("need_acc_buffer", config.split_k, why_acc),
         Reason("acc_bytes", config.acc_bytes, why.get("acc_bytes", "no split-K")),
-        Reason("load_a", config.load_a, f"{why['load_a']}; {bytes_a} bytes read"),
-        Reason("load_b", config.load_b, f"{why['load_b']}; {bytes_b} bytes read"),
+        Reason("load_a", config.load_a, f"{why['load_a']}; {figures.size(bytes_a)} read"),
+        Reason("load_b", config.load_b, f"{why['load_b']}; {figures.size(bytes_b)} read"),
         Reason("utilisation", utilisation, why_utilisation),
     )
     if not feasible:

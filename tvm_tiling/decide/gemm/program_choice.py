@@ -164,7 +164,7 @@ def _smaller(p: Product, rows: int, columns: int, order: str) -> Config:
             "partition_k": "all of K: no split-K",
             "outer_order": f"{loops}: {stays} stays resident while {passes} streams past",
             "split_k": "the program is faster without split-K",
-            "load_a": "streams past once" if load_a == 1 else f"once for each of {load_a} partitions of n",
-            "load_b": "streams past once" if load_b == 1 else f"once for each of {load_b} partitions of m",
+            "load_a": "streams past once" if load_a == 1 else f"once for each of {load_a} blocks of n",
+            "load_b": "streams past once" if load_b == 1 else f"once for each of {load_b} blocks of m",
         },
     )

@@ -54,8 +54,8 @@ def _one_fits(p: Product) -> Config:
         load_a=1,
         load_b=1,
         why={
-            "partition_m": f"{compared}: all of m" if m_outside else "buf_a / (k * d_s)",
-            "partition_n": "buf_b / (k * d_s)" if m_outside else f"{compared}: all of n",
+            "partition_m": f"{compared}: all of m" if m_outside else "buffer of A / bytes of a row",
+            "partition_n": "buffer of B / bytes of a column" if m_outside else f"{compared}: all of n",
             "partition_k": "all of K: no split-K",
             "outer_order": compared,
             "split_k": "an operand fits its buffer",
@@ -76,10 +76,10 @@ def _unsplit(p: Product, unsplit: float, split: float) -> Config:
         "mn" if m_outside else "nm",
         acc_bytes=0,
         why={
-            "partition_m": "buf_a / (k * d_s)",
-            "partition_n": "buf_b / (k * d_s)",
+            "partition_m": "buffer of A / bytes of a row",
+            "partition_n": "buffer of B / bytes of a column",
             "partition_k": "all of K: no split-K",
-            "outer_order": f"bandwidth of A = {p.bw_a:g} {'<' if m_outside else '>='} of B = {p.bw_b:g}",
+            "outer_order": f"A has a bandwidth of {p.bw_a:g}, B of {p.bw_b:g} bytes per cycle",
             "split_k": f"{unsplit:.0f} cycles without split-K, {split:.0f} with it",
         },
     )
@@ -108,12 +108,12 @@ def _split(p: Product, acc_factor: float, order: str, unsplit: float, split: flo
         order,
         acc_bytes=acc_bytes,
         why={
-            "partition_m": f"m / {load_b}",
-            "partition_n": f"n / {load_a}",
-            "partition_k": "min(buf_a / (partition_m * d_s), buf_b / (partition_n * d_s))",
-            "outer_order": "the preset, or m outside n",
+            "partition_m": f"m in {load_b} parts",
+            "partition_n": f"n in {load_a} parts",
+            "partition_k": "the most of K that fits both buffers with these rows and columns",
+            "outer_order": "as requested, or m outside n",
             "split_k": f"{split:.0f} cycles with split-K, {unsplit:.0f} without",
-            "acc_bytes": f"{p.acc_max} bytes shrunk by {acc_factor:g} while that costs no time",
+            "acc_bytes": f"{p.acc_max} bytes, divided by {acc_factor:g} since that costs no time",
         },
     )
 
@@ -172,9 +172,9 @@ def _counted(
         | {
             "load_a": "a block of A stays resident while B streams past"
             if load_a < parts_n
-            else f"{quantity(parts_n, 'partition')} of n",
+            else f"once for each of {quantity(parts_n, 'block')} of n",
             "load_b": "a block of B stays resident while A streams past"
             if load_b < parts_m
-            else f"{quantity(parts_m, 'partition')} of m",
+            else f"once for each of {quantity(parts_m, 'block')} of m",
         },
     )

@@ -18,6 +18,7 @@ from ...workload import ConvWorkload, GemmWorkload
 from ..explain import Row, Sections
 from ..gemm.best import Prefer, refuse_preference
 from ..gemm.traffic import ceil_div, operand_bytes, refuse_types
+from ..labels import label
 from ..tiling import Decision, Reason
 from .level_conv import best_of, least_convolution, level_convolutions
 from .level_model import Blocks, LevelProduct, Storage
@@ -81,6 +82,7 @@ class LevelsTiling(Decision):
     """
 
     op: ClassVar[str] = "levels"
+    title: ClassVar[str] = "storage levels"
 
     levels: tuple[LevelConfig, ...]
     tile_m: int
@@ -105,7 +107,7 @@ class LevelsTiling(Decision):
     def _parts(self) -> Iterator[Row]:
         if self.points > 1 or self.groups > 1:
             for name in ("points", "groups"):
-                yield Row("convolution", name, str(getattr(self, name)), "")
+                yield Row("convolution", name, str(getattr(self, name)), "", label(self.op, name))
         for config in self.levels:
             blocks = f"{config.left[0]} x {config.right[1]} x {config.left[1]}"
             yield Row("levels", config.reason, blocks, self.why(config.reason))
@@ -297,12 +299,14 @@ def _reasons(p: LevelProduct, choice: Choice, split_level: str) -> tuple[Reason,
     )
     peak = f"{p.repeats * p.peak_cycles:.0f} cycles at peak on {quantity(p.arrays, 'engine')}"
     split = (
-        f"blocks hold all of K outside this level, and steps of {b.depth * p.summed} from it inwards"
-        if split_level
-        else whole
+        f"outer levels hold all of K, this one and inner ones {b.depth * p.summed} elements" if split_level else whole
     )
     return (
-        Reason("tile_m", b.rows[-1], f"{ceil_div(p.m, b.rows[-1])} blocks of rows over {b.across_m[-1]} engines"),
+        Reason(
+            "tile_m",
+            b.rows[-1],
+            f"{quantity(ceil_div(p.m, b.rows[-1]), 'block')} of rows on {quantity(b.across_m[-1], 'engine')}",
+        ),
         Reason("tile_n", b.columns[-1] * p.points, _columns_why(p, b)),
         Reason(
             "tile_k", min(b.depth, p.k) * p.summed, f"{ceil_div(p.k, b.depth)} steps of K" if split_level else whole
@@ -312,7 +316,7 @@ def _reasons(p: LevelProduct, choice: Choice, split_level: str) -> tuple[Reason,
         Reason("load_a", found.traffic[0].load_a, _loads_why(found.traffic[0].stays_a, b, 0)),
         Reason("load_b", found.traffic[0].load_b, _loads_why(found.traffic[0].stays_b, b, 0)),
         Reason(
-            "cycles", found.cycles, f"{busiest[0]} take longest, {busiest[1]:.0f} cycles; the rest is fill and drain"
+            "cycles", found.cycles, f"{busiest[0]} take longest, {busiest[1]:.0f} cycles; the rest is not overlapped"
         ),
         Reason("utilisation", p.repeats * p.peak_cycles / found.cycles, peak),
         *(_level_reason(p, choice, level) for level in range(len(p.levels))),
@@ -320,8 +324,8 @@ def _reasons(p: LevelProduct, choice: Choice, split_level: str) -> tuple[Reason,
 
 
 def _columns_why(p: LevelProduct, b: Blocks) -> str:
-    lines = "" if p.image is None else f", of {b.columns[-1]} lines of {quantity(p.points, 'point')}"
-    return f"{quantity(p.blocks_n(b.columns[-1]), 'block')} of columns{lines} over {b.across_n[-1]}"
+    lines = "" if p.image is None else f", of {quantity(b.columns[-1], 'row')} of {quantity(p.points, 'output')}"
+    return f"{quantity(p.blocks_n(b.columns[-1]), 'block')} of columns{lines} on {quantity(b.across_n[-1], 'engine')}"
 
 
 def _loads_why(stays: bool, b: Blocks, level: int) -> str:
@@ -335,7 +339,7 @@ def _level_reason(p: LevelProduct, choice: Choice, level: int) -> Reason:
     spread = (
         "" if config.instances == 1 else f", rows over {config.across_m} and columns over {config.across_n} instances"
     )
-    order = f"blocks of {'m outside n' if config.order == 'mn' else 'n outside m'}"
+    order = f"loops: {'m outside n' if config.order == 'mn' else 'n outside m'}"
     return Reason(
         config.reason,
         f"{config.left[0]} x {config.right[1]} x {config.left[1]}",

@@ -69,6 +69,7 @@ class RnnTiling(Decision):
     """
 
     op: ClassVar[str] = "rnn"
+    title: ClassVar[str] = "recurrent layer"
 
     ep: int
     vp: int
@@ -93,8 +94,8 @@ class RnnTiling(Decision):
         if len(self.layers) > 1:
             for number, config in enumerate(self.layers, start=1):
                 why = (
-                    f"{config.cycles_per_step} cycles per step: Cx {config.cx}, Ch {config.ch}, latency "
-                    f"{config.latency}"
+                    f"EP x VP; {config.cycles_per_step} cycles per step: {config.cx} for the input, {config.ch} for "
+                    f"the hidden state, {config.latency} latency"
                 )
                 yield Row("layers", f"layer {number}", f"{config.ep} x {config.vp}", why)
 
@@ -136,14 +137,20 @@ def decide_rnn(workload: RnnWorkload, hardware: Hardware, *, mode: Literal["best
             Reason("vp", first.vp, _why_vp(workload, column, first)),
             Reason("tail", tail, _why_tail(column, tail, configs)),
             Reason("cycles_per_step", per_step, _why_step(steps)),
-            Reason("row_wise_per_step", workload.directions * sum(step.row_wise for step in steps), "for comparison"),
-            Reason("threads", threads, f"{workload.batch * workload.directions} sequences on {column.threads} threads"),
+            Reason(
+                "row_wise_per_step",
+                workload.directions * sum(step.row_wise for step in steps),
+                "for comparison; the latency is not overlapped",
+            ),
+            Reason(
+                "threads",
+                threads,
+                f"{quantity(workload.batch * workload.directions, 'sequence')} on {quantity(column.threads, 'thread')}",
+            ),
             Reason("threads_needed", needed, _why_threads(steps)),
             Reason("cycles", cycles, f"{quantity(workload.steps, 'step')} and the final drain"),
             Reason("utilisation", utilisation, f"of {column.multipliers} multipliers, for a single sequence"),
-            Reason(
-                "seed_gap", gap, "ratio of a step in mode seed, which stops at the first slower EP, to one in mode best"
-            ),
+            Reason("seed_gap", gap, "ratio of a step's cycles; mode seed stops at the first slower EP"),
         ),
     )
 
@@ -246,8 +253,8 @@ def _whole(workload: RnnWorkload, column: Column, steps: list[StepCycles]) -> in
 def _why_ep(workload: RnnWorkload, column: Column, config: LayerConfig) -> str:
     others = {ep: _rank(workload, column, config.input_size, ep)[0] for ep in column.column_counts}
     near = [f"{ep}: {cycles}" for ep, cycles in others.items() if ep in (config.ep // 2, config.ep * 2)]
-    own = f"{config.cycles_per_step} cycles per step of the layer"
-    return f"{own}; with other EP {', '.join(near)}" if near else own
+    own = f"{config.cycles_per_step} cycles per step"
+    return f"{own}; with EP {', '.join(near)}" if near else own
 
 
 def _why_vp(workload: RnnWorkload, column: Column, config: LayerConfig) -> str:
@@ -267,11 +274,11 @@ def _why_tail(column: Column, tail: int, configs: tuple[LayerConfig, ...]) -> st
 def _why_threads(steps: list[StepCycles]) -> str:
     if any(sum(step.tails) > step.product for step in steps):
         return "more do not help, since the tail takes longer than the multiplications"
-    return "to remove every stall: (Ch + max(Cx, lat)) / (Cx + Ch)"
+    return "cycles of a step over those of its multiplications: more sequences fill the stalls"
 
 
 def _why_step(steps: list[StepCycles]) -> str:
     one = steps[0]
     drain = f" and {one.drains - 1} more drain" if one.drains > 1 else ""
-    first = f"Ch {one.ch} + max(Cx {one.cx}, latency {one.drain}){drain}"
+    first = f"{one.ch} for the hidden state + the larger of {one.cx} for the input and {one.drain} latency{drain}"
     return first if len(steps) == 1 else f"{first} in the first layer"

@@ -37,6 +37,7 @@ class ColumnTiling(Decision):
     """
 
     op: ClassVar[str] = "column"
+    title: ClassVar[str] = "matrix-vector multiplication"
 
     ep: int
     vp: int
@@ -94,9 +95,7 @@ def decide_column(workload: GemmWorkload, hardware: Hardware) -> ColumnTiling:
         cycles=taken,
         utilisation=utilisation,
         reasons=(
-            Reason(
-                "ep", ep, f"{taken} cycles; with other EP {others}" if others else "the only EP that the tree supports"
-            ),
+            Reason("ep", ep, f"{taken} cycles; with EP {others}" if others else "the only EP that the tree supports"),
             Reason("vp", vp, "all rows" if vp == rows else f"{unit.multipliers} multipliers for {ep} columns"),
             Reason("rows", piece.rows, "per piece: all" if piece.rows == rows else "per piece: the most that fits"),
             Reason("columns", piece.columns, f"per piece: {quantity(ceil_div(depth, piece.columns), 'piece')}"),

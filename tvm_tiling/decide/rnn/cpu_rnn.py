@@ -37,6 +37,7 @@ class RnnCpuTiling(Decision):
     """
 
     op: ClassVar[str] = "rnn_cpu"
+    title: ClassVar[str] = "recurrent layer"
 
     ep: int
     vp: int
@@ -54,7 +55,8 @@ class RnnCpuTiling(Decision):
     def _parts(self) -> Iterator[Row]:
         for number, part in enumerate(self.layers, start=1):
             p, r = part.product, part.recurrence
-            why = f"inputs: {p.form}, {p.mr} x {p.nr}; {quantity(r.threads, 'core')}"
+            tile = f"register tile {p.mr} x {p.nr}"
+            why = f"EP x VP on {quantity(r.threads, 'core')}; inputs: kernel variant {p.form}, {tile}"
             yield Row("layers", f"layer {number}", f"{r.ep} x {r.vp}", why)
 
 
@@ -90,7 +92,13 @@ def decide_rnn_on_cpu(workload: RnnWorkload, hardware: Hardware, *, deterministi
             Reason("threads", first.threads, first.why("threads")),
             Reason("cycles_per_step", per_step, f"{x_part / seconds:.0%} of it for the input matrix multiplications"),
             Reason("utilisation", utilisation, f"of {peak} multiply-adds per cycle"),
-            Reason("predicted_seconds", seconds, f"{len(layers)} layers, {w.directions} directions, {w.steps} steps"),
+            Reason(
+                "predicted_seconds",
+                seconds,
+                ", ".join(
+                    (quantity(len(layers), "layer"), quantity(w.directions, "direction"), quantity(w.steps, "step"))
+                ),
+            ),
         ),
     )
 

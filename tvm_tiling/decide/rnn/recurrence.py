@@ -183,7 +183,7 @@ def decide_recurrence(
     share = _weights(r) / (1 if deterministic else chosen.of_units)
     why_ep = f"{quantity(vectors, 'sum')} per column; {wanted} cover the latency of multiply-adds"
     if deterministic:
-        why_ep = "one, for a fixed order of summation"
+        why_ep = "one column, for a fixed order of additions"
     others = {other: cost for other, cost in costs.items() if other != chosen}
     better = min(others, key=lambda division: others[division], default=None)
     instead = f"{others[better]:.0f} with {better}" if better else "as requested"
@@ -206,7 +206,7 @@ def decide_recurrence(
             ),
             Reason("ep", ep, why_ep),
             Reason("vp", blocks * gates * lanes, f"{gates} gates of {quantity(blocks, 'vector')} of {lanes} units"),
-            Reason("rows", rows, f"of {r.batch} sequences: registers for {rows} x {blocks * gates} vectors of sums"),
+            Reason("rows", rows, f"of {r.batch}; registers hold {rows} x {blocks * gates} vectors of sums"),
             Reason("threads", chosen.cores, f"{costs[chosen]:.0f} cycles per step; {instead}"),
             Reason("split", chosen.split, _why_split(chosen)),
             Reason("turning", share > kept, f"{share:.0f} bytes of weights per core; L1 keeps {kept:.0f}"),
@@ -227,10 +227,10 @@ def _divisions(r: Recurrence, cpu: Cpu, threads: int | None, any_batch: bool) ->
 
 def _why_split(chosen: _Division) -> str:
     if chosen.cores == 1:
-        return "one core has all"
+        return "one core computes everything"
     if chosen.split == "units":
-        return "each core reads a part of the weights, and all meet in every step"
-    return "each core reads all weights, and meets the others only at the end"
+        return "each core reads a part of the weights; cores synchronise in every step"
+    return "each core reads all weights; cores synchronise only at the end"
 
 
 def _columns(r: Recurrence, rows: int, blocks: int, gates: int, cpu: Cpu) -> int:

@@ -125,8 +125,8 @@ def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:
                 rows,
                 f"{share:.0%} of L2 holds {quantity(most, 'row')} of {shape.keys}",
             ),
-            Reason("scores", str(scores), f"fewest idle lanes and loads for {quantity(shape.keys, 'column')}"),
-            Reason("values", str(values), f"fewest idle lanes and loads for {quantity(shape.width, 'column')}"),
+            Reason("scores", str(scores), f"the fewest idle lanes and loads for {quantity(shape.keys, 'column')}"),
+            Reason("values", str(values), f"the fewest idle lanes and loads for {quantity(shape.width, 'column')}"),
             Reason("threads_batch", tb, f"{whole} are {'divided evenly' if even else 'too few to divide'}"),
             Reason(
                 "threads_rows",

@@ -61,9 +61,9 @@ def decide_elementwise(work: Work, cpu: Cpu) -> ElementwiseTiling:
     tasks = cpu.cores if saved > cpu.parallel_start else 1
     if tasks > 1:
         cycles = cycles / tasks + cpu.parallel_start
-        why = f"{saved:.0f} cycles saved exceed the {cpu.parallel_start:.0f} of starting threads"
+        why = f"saves {saved:.0f} cycles; starting threads takes {cpu.parallel_start:.0f}"
     else:
-        why = f"at most {saved:.0f} cycles would be saved; starting threads takes {cpu.parallel_start:.0f}"
+        why = f"several would save at most {saved:.0f} cycles; starting threads takes {cpu.parallel_start:.0f}"
     clock = cpu.mhz * 1e6
     return ElementwiseTiling(
         lanes=lanes,
