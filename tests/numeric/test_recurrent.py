@@ -139,5 +139,5 @@ def test_the_decision_stands_in_the_function_and_explains_itself():
     decision = json.loads(str(scheduled.main.attrs[DECISION]))
     assert decision["op"] == "recurrence" and decision["vp"] == decision["blocks"] * 4 * decision["lanes"]
     text = scheduled.tiling.explain()
-    for name in ("ep", "vp", "rows", "threads", "turning", "predicted_seconds"):
+    for name in ("columns at once (EP)", "sequences per tile", "cores", "alternating direction", "predicted time"):
         assert f"    {name} " in text
