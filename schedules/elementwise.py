@@ -71,7 +71,7 @@ class Woven:
     along: tirx.Var
     short: tirx.Var
     strands: tuple[Expr, ...]  # the value at each index of the short axis
-    most: int  # output elements that fit the size of one input element
+    most: int  # output elements that fit the size of one input element, at least 1
 
 
 def apply(program: StagedProgram, cpu: Cpu) -> tirx.PrimFunc | None:
@@ -342,7 +342,7 @@ def _woven(piece: Stage, lane_axis: tirx.Var) -> Woven | None:
         apart = chosen or any(stride(load.indices[0], short) not in (0, 1, None) for load in loads(write.value))
         if apart and read and all(stride(load.indices[0], variable) in (0, 1) for load in read):
             bits = [tvm.DataType(str(load.ty)).bits for load in read]
-            return Woven(piece, variable, short, strands, max(bits) // tvm.DataType(kind).bits)
+            return Woven(piece, variable, short, strands, max(1, max(bits) // tvm.DataType(kind).bits))
     return None
 
 
