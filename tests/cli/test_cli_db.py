@@ -68,7 +68,7 @@ def test_a_cost_of_a_busy_machine_is_marked(capsys, url):
 def test_match(capsys, url):
     words = ("db", "match", url, "gemm", "128", "64", "64", "dtype=int8", "--hardware", "vta")
     code, out, err = run(capsys, *words)
-    assert (code, err) == (0, "") and "step 3, estimated 2000 cycles" in out and "tile_m=16" in out
+    assert (code, err) == (0, "") and "matching step 3, estimated 2000 cycles" in out and "m per tile 16" in out
     hit = json.loads(run(capsys, *words, "--json")[1])["hit"]
     assert (hit["step"], hit["estimate"], hit["entry"]["cost"]) == (3, 2000.0, 1000.0)
     with tt.ShapeDatabase(url) as db:

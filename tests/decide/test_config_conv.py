@@ -63,6 +63,7 @@ def test_every_algorithm_is_restored_from_its_config(w, prepacked):
     for tiling in found:
         config = config_of(tiling, w, CPU, around)
         assert Config.from_dict(config.to_dict()) == config
+        assert "_" not in config.description.removeprefix(config.form)
         again = tiling_of(config, w, CPU, around)
         unlike = {name for name in vars(tiling) if getattr(again, name) != getattr(tiling, name)}
         assert unlike <= {"candidates", "reasons", "product"}, (tiling.form, unlike)

@@ -100,6 +100,13 @@ def test_a_config_survives_json():
     assert read.choice("microkernel") == dict(config.choices)["microkernel"]
 
 
+def test_a_config_is_described_in_words():
+    assert blocked().description == (
+        "normal, columns per block 256, K per block 128, loops within a block: m outside n, register tile 6 x 4, "
+        "B packed: at run time, cores 1 x 1 x 2 x 1"
+    )
+
+
 def blocked(**choices) -> Config:
     own = {"microkernel": (6, 4), "threads": (1, 1, 2, 1), "depth": 128, "columns": 256, "inner_order": "mn"}
     return Config.of("gemm", "normal", {**own, "pack_b": "pack", **choices})

@@ -80,7 +80,8 @@ def show(
         print_json([{"fingerprint": own.to_dict(), **_record(entry)} for own, entry in found])
     else:
         print_table(
-            ("machine", *HEADINGS), [(own.machine, e.kind, _shape(e), _kept_cost(e, own), e.config) for own, e in found]
+            ("machine", *HEADINGS),
+            [(own.machine, e.kind, _shape(e), _kept_cost(e, own), e.config.description) for own, e in found],
         )
 
 
@@ -144,7 +145,7 @@ def match(
         print(f"{shape_text(workload)}: no matching entry; the tiling is chosen analytically")
     else:
         cost = f"{cost_text(hit.estimate, own.unit)}{_between(interval, own)}"
-        print(f"{shape_text(workload)}: step {hit.step}, estimated {cost}")
+        print(f"{shape_text(workload)}: matching step {hit.step}, estimated {cost}")
         if hit.choice is not None:
             print(hit.choice.why)
     if estimate is not None:
@@ -154,7 +155,9 @@ def match(
         )
     if hit is not None:
         print()
-        print_table(HEADINGS, [(hit.entry.kind, _shape(hit.entry), _kept_cost(hit.entry, own), hit.entry.config)])
+        print_table(
+            HEADINGS, [(hit.entry.kind, _shape(hit.entry), _kept_cost(hit.entry, own), hit.entry.config.description)]
+        )
 
 
 def _match_rows(url: str, workload: Any, dims: dict[str, Any], asked: dict[str, Any], as_json: bool) -> None:
@@ -176,7 +179,7 @@ def _match_rows(url: str, workload: Any, dims: dict[str, Any], asked: dict[str, 
     print(f"rows {rows}: {measured}, +/- {measured.spread:.1%}")
     print("the tiling of the entry is used\n" if taken else "the analytical tiling is used\n")
     machine = fingerprint_of(asked["target"])
-    print_table(HEADINGS, [(entry.kind, _shape(entry), _kept_cost(entry, machine), entry.config)])
+    print_table(HEADINGS, [(entry.kind, _shape(entry), _kept_cost(entry, machine), entry.config.description)])
 
 
 @command.command(

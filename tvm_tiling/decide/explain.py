@@ -79,6 +79,8 @@ def value_text(name: str, value: object) -> str:
         return _ORDERS[str(value)]
     if (said := word(name, value)) is not None:
         return said
+    if name == "orders" and isinstance(value, str):
+        return " / ".join(_ORDERS.get(order, order) for order in value.split())
     if name == "loop_order" and isinstance(value, tuple):
         return " < ".join(value)
     if name == "utilisation" and isinstance(value, float):

@@ -5,6 +5,7 @@ from __future__ import annotations
 _LABELS = {
     "form": "algorithm",
     "mode": "mode",
+    "config": "configuration",
     # Matrix multiplications.
     "partition_m": "m per block",
     "partition_n": "n per block",
@@ -112,6 +113,10 @@ _OWN = {
         "tile_k": "K per instruction",
         "points": "outputs of a row at once",
         "groups": "groups at once",
+        "rows": "rows per block",
+        "sums": "blocks of sums",
+        "across_m": "instances along m",
+        "across_n": "instances along n",
     },
     "gemm of weights in blocks": {"form": "arithmetic", "partition_k": "K per decoded block"},
     "rnn": {"threads": "sequences per engine"},
@@ -124,6 +129,16 @@ _OWN = {
     },
     "recurrence": {"rows": "sequences per tile"},
     "attention over a cache": {"rows": "rows per tile"},
+    "config": {
+        "microkernel": "register tile",
+        "kernel": "kernel variant",
+        "columns": "columns per block",
+        "depth": "K per block",
+        "band": "rows per band",
+        "shares": "cores",
+        "side": "rows or columns of B side by side",
+        "orders": "loops by level",
+    },
     "chunks": {
         "chunks": "step of m x n x K",
         "step_m": "m per step",

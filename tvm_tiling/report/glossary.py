@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from .markup import Html, join, tag
 
 TERMS: Mapping[str, str] = {
-    "algorithm": "The kind of kernel that computes an operator: direct, gemm, winograd, wfold, stride_fold, depthwise, "
-    "planes, grouped.",
+    "algorithm": "The kind of kernel that computes a convolution: direct, gemm, winograd, wfold, stride_fold, "
+    "depthwise, planes, grouped. For a matrix multiplication, how A is read: in place (normal, nocopy), copied in part "
+    "or as a whole (inline, pack), or once, together with B (stream).",
     "bound by": "The busiest resource, which determines the lower bound.",
     "calls": "How often the operator's kernel is called in one run.",
     "capacity": "Bytes that the buffer holds; 2 x where it has two halves, one being filled while the other is used.",

@@ -28,7 +28,7 @@ def tuning_page(result: Record, title: str = "") -> str:
     """Return the whole page for a report of tune() as plain values, or for a log of trials."""
     operators = operators_of(result)
     trials = [record for own in operators for record in own["log"]]
-    notes = [f"Ended: {result['stopped']}."] if "stopped" in result else []
+    notes = [f"Stopped: {result['stopped']}."] if "stopped" in result else []
     doubts = [BUSY] if any(own.get("doubtful") for own in operators) else []
     sections = [
         Section("Convergence", _plots(operators)),

@@ -102,10 +102,10 @@ class TuneReport:
     def __str__(self) -> str:
         rows = [
             ("trials", f"{self.trials}" + (f", {self.earlier} more in earlier sessions" if self.earlier else "")),
-            ("ended", self.stopped),
+            ("stopped", self.stopped),
             ("analytical configuration", cost_text(self.cost_before, self.unit)),
             ("best configuration", f"{cost_text(self.cost_after, self.unit)}{_gain(self)}"),
-            ("", str(self.best) if self.best is not None else "none"),
+            ("", self.best.description if self.best is not None else "none"),
             *([("rows", _rows_text(self))] if self.rows is not None else []),
             *([("apart", f"before and after were measured at different times: {self.apart}")] if self.apart else []),
             *([("busy", busy)] if (busy := busy_text([self])) else []),
@@ -182,7 +182,7 @@ class ModelTuneReport:
                 *_columns(rows),
                 *(f"failed {times(count)}: {reason}" for reason, count in failed.most_common()),
                 *([f"busy: {busy}"] if busy else []),
-                f"ended: {self.stopped}",
+                f"stopped: {self.stopped}",
             ]
         )
 

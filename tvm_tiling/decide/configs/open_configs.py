@@ -88,7 +88,7 @@ def open_tiling_of(
     ranges = _ranges(config, workload, around, cpu)
     found = opened(plain, workload, cpu, around, 0, ranges, tile_why=why, ranges_why=why)
     kept = tuple(Reason(r.field, r.value, why) if r.field == "form" else r for r in found.reasons)
-    return replace(found, reasons=(*kept, Reason("config", str(config), why)))
+    return replace(found, reasons=(*kept, Reason("config", config.description, why)))
 
 
 def open_tiling_for(

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ...errors import DatabaseError
+from ..explain import value_text
+from ..labels import label
 
 Value: TypeAlias = int | str | bool | tuple[int, ...]
 
@@ -104,12 +106,27 @@ class Config:
         values = {_name(name): _value(name, value) for name, value in choices.items()}
         return cls.of(op, form, values, (Blocks.from_dict(blocks) for blocks in levels))
 
+    @property
+    def description(self) -> str:
+        """The algorithm and every choice in words."""
+        return ", ".join((self.form, *(_described(self.form, name, value) for name, value in self.choices)))
+
     def __str__(self) -> str:
         return f"{self.form} " + " ".join(f"{name}={_text(value)}" for name, value in self.choices)
 
 
 def _text(value: Value) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _described(form: str, name: str, value: Value) -> str:
+    own = label("config", name)
+    called = label(form, name) if own == name else own
+    if isinstance(value, tuple):
+        return f"{called} {' x '.join(map(str, value))}"
+    if (name, value) == ("partition_k", 0):
+        return f"{called}: all"
+    return f"{called}{' ' if type(value) is int else ': '}{value_text(name, value)}"
 
 
 def _name(name: object) -> str:

@@ -133,4 +133,4 @@ def because(tiling: _Decision, config: Config, why: str) -> _Decision:
     kept = tuple(Reason(r.field, r.value, why) if r.field == "form" else r for r in tiling.reasons)
     if all(r.field != "form" for r in kept):
         kept = (Reason("form", config.form, why), *kept)
-    return replace(tiling, reasons=(*kept, Reason("config", str(config), why)))
+    return replace(tiling, reasons=(*kept, Reason("config", config.description, why)))
