@@ -215,7 +215,7 @@ def _label(operator: OperatorRecord) -> str:
     nodes."""
     if not operator.nodes:
         return operator.name[:44]
-    more = f" +{len(operator.nodes) - 1}" if len(operator.nodes) > 1 else ""
+    more = f" and {len(operator.nodes) - 1} more" if len(operator.nodes) > 1 else ""
     return operator.nodes[0][: 44 - len(more)] + more
 
 
