@@ -260,7 +260,7 @@ def compiled():
 
 def test_reports_and_files_keep_the_nodes(compiled, tmp_path):
     text = str(compiled.report())
-    assert "fire1/expand3 +3 " in text and text.splitlines()[0].endswith("kernel")
+    assert "fire1/expand3 and 3 more " in text and text.splitlines()[0].endswith("kernel")
     compiled.save(tmp_path / "saved.tar")
     again = tt.load(tmp_path / "saved.tar")
     assert again.operators == compiled.operators
