@@ -31,6 +31,7 @@ DOCS = ROOT / "docs"
 PAGES = tuple(sorted(DOCS.rglob("*.md")))
 COSTLY_PAGES = ("metaschedule.md",)  # a MetaSchedule search: run by the slow tests
 IMAGE = (1, 3, 32, 32)
+SECONDS = 0.1  # of measurements whose length a snippet does not give
 # Paths of the names that the reference documents, without the package.
 REFERENCE = [
     name
@@ -235,16 +236,21 @@ def provide(folder: Path, words: Sequence[str], relay: bool = False) -> None:
 
 def run_python(text: str, name: str, session: dict[str, Any] | None = None) -> None:
     """Run a snippet as a separate program, or as the next lines of a session."""
+    from tvm_tiling.model.executable import Executable
+
     scope = {} if session is None else session
     scope |= {"__name__": "__main__", "__file__": name}
-    exec(compile(text, name, "exec"), scope)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(Executable.benchmark.__kwdefaults__, "seconds", SECONDS)
+        exec(compile(text, name, "exec"), scope)
 
 
 def run_command(words: Sequence[str]) -> None:
     """Run a command of this package in this process, which has to succeed."""
     out, err = io.StringIO(), io.StringIO()
+    measured = () if words[0] != "report" or "--seconds" in words else ("--seconds", str(SECONDS))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as left:
-        main(words)
+        main([*words, *measured])
     assert not left.value.code, f"tvm-tiling {shlex.join(words)}: {err.getvalue()}"
     assert out.getvalue() or "-o" in words, f"tvm-tiling {shlex.join(words)} printed nothing"
 

@@ -327,7 +327,7 @@ def test_images_of_any_size():
     assert [guard.split(" <=")[0] for guard in guards(imported)] == ["2", "2"]
 
 
-@pytest.mark.parametrize("cell", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("cell", ["LSTM", pytest.param("GRU", marks=pytest.mark.slow), "RNN"])
 def test_sequences_of_any_length(cell):
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[cell]
     constants = {"w": floats(2, gates * 5, 3), "r": floats(2, gates * 5, 5), "b": floats(2, gates * 10)}

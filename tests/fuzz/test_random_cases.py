@@ -6,7 +6,7 @@ import pytest
 from families import FAMILIES, WALLED
 from run_family import run
 
-CASES = 4
+CASES = 2
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in WALLED])

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # whose graphs are used here
 
 pytest.importorskip("onnxruntime")
 
-SEEDS = (0, 1, 2, 5, 7)
+SEEDS = (0, 2, 5)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -13,6 +13,8 @@ from tvm import relax, s_tir, te, tirx, topi
 import tvm_tiling as tt
 from tvm_tiling.lowering.named_blocks import without_blocks
 
+pytestmark = pytest.mark.blocks
+
 
 def product(m, k, n, dtype="float32"):
     a, b = te.placeholder((m, k), dtype, "A"), te.placeholder((k, n), dtype, "B")

@@ -15,6 +15,8 @@ from tvm.s_tir import meta_schedule as ms
 import tvm_tiling as tt
 from tvm_tiling.match import prim_func_of as func_of
 
+pytestmark = pytest.mark.blocks
+
 
 def machine(cores=2):
     known = tt.Hardware.detect()

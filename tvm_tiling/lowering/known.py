@@ -12,6 +12,7 @@ from tvm.ir.expr import TensorRegion
 # Nodes without children, for which the traversal is skipped; most extents and steps are such nodes, and traversing them
 # would double the time.
 _LEAVES = (tirx.IntImm, tirx.Var)
+_FOUND = tvm_ffi.VisitInterrupt(None)  # ends a traversal
 
 
 class Known:
@@ -63,24 +64,25 @@ class Known:
             return False
         if isinstance(expr, tirx.Var):
             return expr in self._decided
-        found: list[Any] = []
-        tvm_ffi.structural_walk(
+        found = tvm_ffi.structural_walk(
             expr,
             (
-                (TensorLoad, lambda load: None if load.source in self._counts else found.append(load)),
-                (tirx.Var, lambda variable: found.append(variable) if variable in self._decided else None),
+                (TensorLoad, lambda load: None if load.source in self._counts else _FOUND),
+                (tirx.Var, lambda variable: _FOUND if variable in self._decided else None),
             ),
         )
-        return bool(found)
+        return found is not None
 
     def addresses(self, kinds: tuple[type, ...]) -> set[Any]:
         """Return the expressions of these kinds in indices and extents, except those that depend on data."""
-        found: set[Any] = set()
+        free: set[Any] = set()
+        mixed: set[Any] = set()  # within an index or extent that depends on data
 
         def address(*expressions: Any) -> None:
             for expression in expressions:
                 if isinstance(expression, _LEAVES) and not isinstance(expression, kinds):
                     continue
+                found = mixed if self.from_data(expression) else free
                 tvm_ffi.structural_walk(expression, (kinds, found.add))
 
         def region(accessed: TensorRegion) -> None:
@@ -95,7 +97,7 @@ class Known:
             (tirx.For, lambda loop: address(loop.min, loop.extent)),
         )
         tvm_ffi.structural_walk(self._body, visits)
-        return {expr for expr in found if not self.from_data(expr)}
+        return free | {expr for expr in mixed - free if not self.from_data(expr)}
 
 
 def _stored_once(func: tirx.PrimFunc) -> set[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.ir import TensorLoad
 from tvm.te.tensor import Operation
@@ -50,10 +51,10 @@ def sum_of_products(func: tirx.PrimFunc, name: str, *, wraps: bool = True, may_o
     `wraps`: rewrite integers so that they wrap around in TVM (lowering/wrapping.py). `may_open`: axes may have dynamic
     extents.
     """
-    func = wrapping(with_logic(func)) if wraps else with_logic(func)
-    why = why_in_place(func)
+    why = why_in_place(func) or _why_no_sum(func)  # first: the rest takes long for large functions
     if why is not None:
         raise refuse(name, why)
+    func = wrapping(with_logic(func)) if wraps else with_logic(func)
     sch = s_tir.Schedule(tvm.IRModule({name: func.with_attr("global_symbol", name)}), debug_mask="none")
     sch.work_on(name)
     product = _fold_blocks(sch, name)
@@ -105,16 +106,25 @@ def _is_reduction(block: s_tir.SBlock) -> bool:
     return any(int(v.iter_type) == tirx.IterVar.CommReduce for v in block.iter_vars)
 
 
+def _why_no_sum(func: tirx.PrimFunc) -> str | None:
+    """The reason why there is not a single sum in `func`, as the end of a sentence; None if there is, or if it is not
+    scheduled TIR."""
+    root = func.body
+    if not isinstance(root, s_tir.SBlockRealize):
+        return None
+    blocks: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(root.block.body, (s_tir.SBlock, blocks.append))
+    count = sum(map(_is_reduction, blocks))
+    return None if count == 1 else f"it has {count} reductions; expected one"
+
+
 def _fold_blocks(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV:
     """Inline every block into the operands or the last consumer of the sum of products, and return its block."""
     try:
         blocks = sch.get_child_blocks(sch.get_sblock("root"))
     except Exception as error:
         raise refuse(name, "it has no root block of scheduled TIR (create it with te or relax)") from error
-    reductions = [b for b in blocks if _is_reduction(sch.get(b))]
-    if len(reductions) != 1:
-        raise refuse(name, f"it has {len(reductions)} reductions; expected one")
-    product = reductions[0]
+    product = next(b for b in blocks if _is_reduction(sch.get(b)))
     if (hint := _giver_of_places(sch, product, blocks)) is not None:
         raise refuse(name, f"block {hint!r} computes indices of the reads")
     outputs = {sch.get(b).name_hint for b in sch.get_output_blocks(sch.get_sblock("root"))}

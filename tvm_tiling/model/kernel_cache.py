@@ -7,6 +7,7 @@ cannot be read, or that others may have written, counts as missing.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import threading
@@ -21,13 +22,19 @@ from .package_versions import sources, versions
 _DIGEST_BYTES = 32
 
 
+@functools.lru_cache(maxsize=1)
+def _stamp() -> str:
+    """What changes with the compiler: the versions of packages, and this package's files."""
+    return json.dumps([versions(), sources()])
+
+
 class KernelCache:
     """The kernels in `place`; with None, an empty cache. May be used from several threads."""
 
     def __init__(self, place: CacheFolder | None) -> None:
         usable = place is not None and place.limit and not place.refused()
         self._place = place if usable else None
-        self._stamp = json.dumps([versions(), sources()])
+        self._stamp = _stamp()
         self._used: list[Path] = []
         self._lock = threading.Lock()
 
