@@ -447,6 +447,7 @@ def test_weights_that_are_dequantised_in_blocks_stay_so(kind, turned, zeros):
     np.testing.assert_allclose(executable.run(x), wanted, atol=6e-5 * np.abs(wanted).max())
 
 
+@newer_judge
 def test_weights_that_something_else_reads_too_become_floats():
     constants = {
         "w": RNG.integers(-8, 8, (64, 32)).astype(helper.tensor_dtype_to_np_dtype(TensorProto.INT4)),

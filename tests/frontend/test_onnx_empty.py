@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_judge import by_package, check, model_of
+from onnx_judge import by_package, check, model_of, newer_judge
 
 from tvm_tiling.errors import UnsupportedOperator
 
@@ -64,7 +64,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=newer_judge) if name.startswith("einsum") else name for name in CASES]
+)
 def test_nothing(name):
     operator, shape, constants, attributes = CASES[name]
     given = {"x": floats(*shape)}
@@ -136,7 +138,7 @@ def test_a_shape_of_nothing_beside_another_use():
     check(model_of(nodes, given, {**FLOAT, "z": "float32"}, {"shape": np.array([0])}), given)
 
 
-@pytest.mark.parametrize(("shape", "k"), [((3, 4), 0), ((0, 4), 2), ((4, 0), 0)])
+@pytest.mark.parametrize(("shape", "k"), [((3, 4), 0), pytest.param((0, 4), 2, marks=newer_judge), ((4, 0), 0)])
 def test_the_largest_of_nothing(shape, k):
     given = {"x": floats(*shape)}
     node = helper.make_node("TopK", ["x", "k"], ["y", "i"])
@@ -155,7 +157,7 @@ def test_recurrent_layers_of_no_steps_or_rows(operator, gates, steps, batch):
 
 
 @pytest.mark.values
-@pytest.mark.parametrize(("operator", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+@pytest.mark.parametrize(("operator", "gates"), [pytest.param("RNN", 1, marks=newer_judge), ("GRU", 3), ("LSTM", 4)])
 @pytest.mark.parametrize("functions", [None, "Softsign"])
 def test_sequences_without_steps_end_in_zeros(functions, operator, gates):
     rng, given, activations = np.random.default_rng(0), {"x": floats(3, 2, 3)}, {}

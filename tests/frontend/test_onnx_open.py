@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import helper
-from onnx_judge import by_onnxruntime, check, model_of
+from onnx_judge import by_onnxruntime, check, model_of, newer_judge
 
 from tvm_tiling.errors import TilingError
 from tvm_tiling.model.compile import compile_model
@@ -49,6 +49,7 @@ def test_shapes_that_are_proved_to_fit_are_supported(name):
     check(behind(*nodes, constants=constants), GIVEN)
 
 
+@newer_judge
 def test_parts_sizes_and_largest_elements_along_fixed_axes():
     split = [helper.make_node("Split", ["n"], ["y", "z"], axis=0, num_outputs=3)]
     top = [helper.make_node("TopK", ["n", "k"], ["y", "z"], axis=0)]

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from onnx_judge import session_of
+from onnx_judge import newer_judge, session_of
 
 import tvm_tiling as tt
 from tvm_tiling.errors import UnsupportedOperator, WorkloadError
@@ -67,6 +67,7 @@ def test_pools_whose_windows_depend_on_sizes():
     )
 
 
+@newer_judge
 def test_pools_whose_borders_depend_on_sizes():
     check_pools(
         ("MaxPool", "f", "c", {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1}),
@@ -115,6 +116,7 @@ def test_transposed_convolutions():
     check(model(nodes, {"f": ["n", 4, "h", "v"]}, constants), *SIZES)
 
 
+@newer_judge
 def test_elements_that_are_chosen():
     nodes = [
         ("TopK", "f,two", "a,b", {"axis": 1}),
