@@ -262,6 +262,23 @@ def test_what_cores_write_for_each_other_is_dear():
     assert dearer(120, (1, 1, 2, 1), "none") == pytest.approx(96 * 64, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("m", "k", "n", "threads"),
+    [
+        (197, 768, 192, (2, 1)),  # many rows from the other core, few weights
+        (197, 192, 768, (2, 1)),
+        (128, 768, 3072, (1, 2)),  # weights from memory, which both cores would read
+        (128, 3072, 768, (1, 2)),
+    ],
+)
+def test_layers_are_divided_by_what_other_cores_hold(m, k, n, threads):
+    cpu = cores(2).cpu
+    costs = replace(cpu.kernel_costs, operand_transfer=1.0)
+    machine = replace(cores(2), cpu=replace(cpu, costs=costs, handed_over_bytes_per_cycle=1.5))
+    layer = decide_on_cpu(GemmWorkload(m=m, n=n, k=k), machine, packing="ahead")
+    assert (layer.threads_m, layer.threads_n) == threads
+
+
 def test_one_core_never_shares():
     t = tt.decide(GemmWorkload(m=64, n=64, k=16384), cores(1))
     assert (t.threads_batch, t.threads_m, t.threads_n, t.threads_k) == (1, 1, 1, 1)

@@ -84,6 +84,7 @@ def detect_cpu(
         l2_bytes_per_cycle=core.rates[0],
         l3_bytes_per_cycle=core.rates[1],
         memory_bytes_per_cycle=core.rates[2],
+        handed_over_bytes_per_cycle=core.handed_over,
         assumed=tuple(assumed),
         costs=KernelCosts(**core.costs) if core.costs else None,
     )

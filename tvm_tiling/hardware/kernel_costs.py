@@ -141,6 +141,12 @@ class KernelCosts:
         "per row of a tile, except for the first few, and cache line of A from beyond L2: all rows need their next "
         "lines at the same step",
     )
+    operand_transfer: float = _later(
+        0.0,
+        "share",
+        "of the time to read operands of a layer from another core's cache, and weights that several cores read, for "
+        "which it waits",
+    )
     displaced_block: float = _later(
         0.0, "share", "of a block of packed B as large as L2 that leaves L2 between packing and reading"
     )

@@ -225,6 +225,7 @@ class CpuModel:
         memory = touched / self.home_bytes_per_cycle
         found = overlapped(kernel, memory, self.costs.exposed_lesser)
         found["late"] = self._late(config, b_share, first, my_panels * groups)
+        found["transfer"] = self._transfer(config, a_share, b_share)
         if config.pack_b == "none" and self.pages and b_share:
             # The first read of B: short pieces of rows on different pages, which no hardware prefetcher follows.
             packing += b_share / self.home_bytes_per_cycle * self.costs.near_piece / (nr * w.b_bytes)
@@ -256,6 +257,22 @@ class CpuModel:
             instructions = rows * vectors + rows + vectors + LOOP_INSTRUCTIONS
             arrival += self.costs.ahead_instruction * instructions * steps
         return max(0.0, arrival - self.costs.first_tile * first)
+
+    def _transfer(self, config: CpuConfig, a_share: float, b_share: float) -> float:
+        """Return the cycles for which a layer of a model waits for operands because of how the cores divide it.
+
+        The layer before has left a share of the rows of A in the cache of each core. Cores that divide the columns read
+        all rows, most of them from the caches of others. Cores that divide the rows read all weights, which come from
+        memory if they exceed L2: then so do those of the other layers, which displace them.
+        """
+        _, tm, tn, _ = config.threads
+        if not self.costs.operand_transfer or config.pack_b != "ahead":
+            return 0.0
+        w = self.w
+        large = w.k * w.n * w.b_bytes > self.l2 * self.costs.l2_share
+        rate = self.cpu.memory_bytes_per_cycle if large else self.cpu.l3_bytes_per_cycle
+        waited = self.line_transfer(a_share * (1 - 1 / tn)) + b_share * (1 - 1 / tm) / rate
+        return self.costs.operand_transfer * waited
 
     def _result_pieces(self, config: CpuConfig, panels: int, rows: int, blocks: int) -> float:
         """Return the cycles lost because rows of a result beyond L2 are written in pieces: as wide as a block of
