@@ -103,11 +103,11 @@ TIGER_LAKE = replace(ICE_LAKE_CLIENT, mcpu="tigerlake", l2=(1280, 20), l3=(3072,
 # ways of L2 if its sets were used evenly; as physical addresses index it, they evict each other from 300 rows on.
 # Column blocks of direct convolutions of 128 to 512 KB were tried. Winograd: five shapes of 14 to 56 wide with tiles of
 # 2 and 4; of 0.06 to 0.5 of L2 for transformed inputs, 0.12 was fastest: 64 channels on 56 wide took 260 us, not 324.
-# Operands in other cores' caches: the layers of DeiT-tiny (197 rows, 192 to 768 columns) wait 23 to 65 us less where each
-# core reads the rows that it wrote, 1.1 to 1.6 bytes per cycle; two calibrations found 1.5 and 1.4. Layers of BERT-base,
-# whose weights come from memory, wait 32 to 170 us longer if both cores read all weights: 4.6 to 8 bytes per cycle.
-# Start of threads: two calibrations found 778 and 899 ns. With 800 instead of 2300, ShuffleNet v2 takes 1.65 ms, not
-# 1.86: its small operators run on both cores, each of which then reads what it has written itself.
+# Operands in other cores' caches: the layers of DeiT-tiny (197 rows, 192 to 768 columns) wait 23 to 65 us less if each
+# core reads the rows that it wrote itself: 1.1 to 1.6 bytes per cycle; two calibrations found 1.5 and 1.4. Layers of
+# BERT-base, whose weights come from memory, wait 32 to 170 us longer if both cores read all weights: 4.6 to 8 bytes per
+# cycle. Start of threads: two calibrations found 778 and 899 ns. With 800 instead of 2300, ShuffleNet v2 takes 1.65 ms
+# instead of 1.86: its small operators run on both cores, each of which then reads what it has written itself.
 SAPPHIRE_RAPIDS = replace(
     ICE_LAKE_SERVER,
     mcpu="sapphirerapids",
