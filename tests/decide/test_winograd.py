@@ -132,8 +132,8 @@ def test_no_tile_of_8_points_is_taken_by_default(ci):
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"dtype": "int8"}, "float32, not int8 summed in int32"),
-        ({"acc_dtype": "float64"}, "float32, not float32 summed in float64"),
+        ({"dtype": "int8"}, "float32, not int8 accumulated in int32"),
+        ({"acc_dtype": "float64"}, "float32, not float32 accumulated in float64"),
         ({"d": 3}, "plain two-dimensional"),
         ({"transposed": True, "stride": (2, 2)}, "plain two-dimensional"),
         ({"kw": 1, "padding": (1, 0, 1, 0)}, "kernels of 2x2 to 7x7, not 3x1"),

@@ -63,7 +63,7 @@ def test_caches_in_place(executable, theirs):
 def test_a_cache_that_is_full_says_so_and_stays(executable):
     session = executable.session(room=8)
     session.run(input_ids=np.array([PROMPT]), attention_mask=np.ones((1, 7), np.int64))
-    full = r"the cache of 'present.0.key' has room for 8 rows; expected at least 9, by room="
+    full = r"the cache of 'present.0.key' holds 8 rows; expected at least 9, set by room="
     with pytest.raises(tt.WorkloadError, match=full):
         session.run(input_ids=np.array([[1, 2]]), attention_mask=np.ones((1, 9), np.int64))
     session.run(input_ids=np.array([[1]]), attention_mask=np.ones((1, 8), np.int64))

@@ -19,6 +19,7 @@ Sections: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 # Names under which options and rows are known; records and files keep the field names.
 _SHOWN_AS = {"form": "algorithm"}
 _WIDEST_VALUE = 20  # a wider value shifts its reason to the right
+_SEPARATORS = {"kw_pieces": " + ", "tile": " x ", "points": " x ", "summed": " x "}  # of tuples; others are lists
 _ORDERS = {"mn": "m outside n", "nm": "n outside m"}
 
 
@@ -94,5 +95,5 @@ def value_text(name: str, value: object) -> str:
     if name in ("load_a", "load_b") and isinstance(value, int):
         return times(value)
     if isinstance(value, tuple):
-        return " + ".join(map(str, value))
+        return _SEPARATORS.get(name, ", ").join(map(str, value))
     return str(value)

@@ -107,6 +107,7 @@ _LABELS = {
 
 _OWN = {
     "gemm": {"form": "kernel variant"},
+    "gemm of open rows": {"form": "kernel variant"},
     "levels": {
         "tile_m": "m per instruction",
         "tile_n": "n per instruction",

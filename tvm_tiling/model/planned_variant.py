@@ -104,7 +104,7 @@ class PlannedVariant(VariantBase):
             if array.shape != kind.shape:
                 room, wanted = array.shape[-2], kind.shape[-2]
                 raise WorkloadError(
-                    f"the cache of {name!r} has room for {room} rows; expected at least {wanted}, by room="
+                    f"the cache of {name!r} holds {room} rows; expected at least {wanted}, set by room="
                 )
             outputs.append(array)
         self._execute(Buffers(tables, arrays, outputs))

@@ -56,7 +56,7 @@ def conv_blocks(
         raise HardwareError(
             f"conv of {conv.kh} x {conv.kw} taps in {conv.dtype} on hardware {hardware.name!r}: no block fits its "
             f"buffers; expected near_tile.buf_a and near_tile.buf_b that hold a kernel of one channel, "
-            f"{facts.taps * facts.product.d_a} bytes, and the points under it"
+            f"{facts.taps * facts.product.d_a} bytes, and the inputs of one output"
         )
     fastest = _fastest(facts, times, np.flatnonzero(fits))
     if prefer == "utilisation":

@@ -113,7 +113,7 @@ def refusal(workload: ConvWorkload) -> str:
     w = workload
     accepted = "Winograd convolution supports"
     if not FMA_FLOAT32.supports(w.types.a, w.types.b, w.types.acc):
-        return f"{accepted} sums in float32, not {w.types.operands} summed in {w.acc_dtype}"
+        return f"{accepted} sums in float32, not {w.types.operands} accumulated in {w.acc_dtype}"
     if w.transposed or (w.d, w.kd) != (1, 1) or w.padding_d != (0, 0):
         return f"{accepted} plain two-dimensional convolutions"
     if w.kh != w.kw or not _sizes(w.kh):

@@ -172,8 +172,8 @@ class WFoldModel:
                 Reason(
                     "columns",
                     config.channels,
-                    f"{quantity(config.vectors, 'vector')} of points x {config.channels} output channels, "
-                    f"{self.cpu.vector_registers} registers",
+                    f"{quantity(config.vectors, 'vector')} of outputs x {config.channels} output channels "
+                    f"fit {self.cpu.vector_registers} registers",
                 ),
             ),
         )

@@ -52,13 +52,13 @@ def wfold_reasons(
         "wso": f"an output row takes {_write_text(nest)}",
         "pco_whole": f"{layer.co_bytes} bytes of output channels in parts of {nest.pco}",
         "pco_remainder": "the last part is shorter" if layer.co_bytes % nest.pco else "none",
-        "loop_order": "an input row serves the channels of a sub-unit, then both buffers slide along W; exchanging "
-        "kh and ci gives the same counts",
+        "loop_order": "an input row is used for all channels of a sub-unit, then both buffers slide along W; "
+        "exchanging kh and ci gives the same counts",
         "instruction_rows": f"at most {INSTRUCTIONS} instructions for the rows of a block of output channels, so that "
         "loads and stores overlap with them",
         "instruction_columns": "all" if nest.instruction_columns == layer.wo else "divided, as there are few rows",
         "block_steps": f"{nest.aco_rows} channels of a sub-unit x {nest.kw_pieces[0]} x {layer.taps_high} taps x "
-        f"{quantity(nest.bci, 'block')} of channels for {nest.points} points; a row of weights serves all of them",
+        f"{quantity(nest.bci, 'block')} of channels for {nest.points} outputs, which share a row of weights",
         "steps": f"per image: {layer.rows} rows of {quantity(nest.row_blocks, 'block')}{_groups(nest)}, all taps",
         "reads": f"input rows, {nest.block_reads} per block, {_times(nest.passes)}; {_request_text(nest)}",
         "weight_rows": "of one sub-unit, one per step, in a ring buffer",
@@ -122,7 +122,7 @@ def _pci_rule(nest: FoldNest, nests: Sequence[Compared]) -> str:
 
 
 def _block_text(nest: FoldNest, best: bool) -> str:
-    supports = f"an input row serves {quantity(nest.co_rows, 'channel')} of each sub-unit"
+    supports = f"an input row is used for {quantity(nest.co_rows, 'channel')} of each sub-unit"
     if nest.co_rows > nest.unit.co_block_factor:
         return f"{supports}; their weights for a tap fit the {nest.unit.second_buffer_rows} rows of the second buffer"
     if nest.passes == 1:
