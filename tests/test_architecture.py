@@ -113,9 +113,10 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports(name: str, source: str, is_package: bool) -> Iterator[str]:
+@functools.cache
+def imports(name: str, source: str, is_package: bool) -> tuple[str, ...]:
     """Return the dotted names that a module imports anywhere, with relative ones resolved."""
-    return named(name, is_package, ast.walk(ast.parse(source)))
+    return tuple(named(name, is_package, ast.walk(ast.parse(source))))
 
 
 def named(name: str, is_package: bool, nodes: Iterable[ast.AST]) -> Iterator[str]:

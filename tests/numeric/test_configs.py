@@ -19,7 +19,7 @@ from tvm_tiling.errors import HardwareError
 from tvm_tiling.schedule import Options, hardware_of, llvm_target, packed_operator, schedule_operator
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
-MOST = 3  # kernels of a workload
+MOST = 2  # kernels of a workload
 WORKLOADS = {
     "product": GemmWorkload(m=67, n=150, k=533),
     "product transposed": GemmWorkload(m=70, n=90, k=600, trans_a=True, trans_b=True),

@@ -77,7 +77,10 @@ def test_every_size(name, turned):
     check(TYPES[name], turned)
 
 
-@pytest.mark.parametrize("opened", [(B, M, N, 20), (B, M, 20, K), (12, M, M, 64), (12, 5, 70, K), (1, M, N, 7)])
+SLOW = [pytest.param(opened, marks=pytest.mark.slow) for opened in ((B, M, 20, K), (1, M, N, 7))]
+
+
+@pytest.mark.parametrize("opened", [(B, M, N, 20), (12, M, M, 64), (12, 5, 70, K), *SLOW])
 def test_some_sizes_are_fixed(opened):
     check(TYPES["unsigned"], True, opened, [s if opened[2] is not M else (s[0], s[1], s[1], s[3]) for s in SIZES])
 

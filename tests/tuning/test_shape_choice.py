@@ -30,7 +30,7 @@ def worse(workload, hardware):
     return next(config for config in space.configs() if space.predicted(config) > least)
 
 
-@pytest.mark.parametrize("hardware", ["vta", "neartile", "dla3"])
+@pytest.mark.parametrize("hardware", ["vta", "neartile", pytest.param("dla3", marks=pytest.mark.slow)])
 def test_no_match_makes_a_gemm_slower_than_without_the_database(hardware):
     """Entries of random small shapes, multiples of them by up to 12 along each axis, all simulated."""
     machine, rng = Hardware.load(hardware), random.Random(7)

@@ -56,7 +56,7 @@ def predicted_boundary(latency: int, tolerance: float) -> int:
     [
         (200, 32),
         pytest.param(700, 128, marks=pytest.mark.slow),
-        (2000, 256),
+        pytest.param(2000, 256, marks=pytest.mark.slow),
         pytest.param(4000, 512, marks=pytest.mark.slow),
         (9000, 1024),
     ],
