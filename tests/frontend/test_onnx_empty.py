@@ -59,7 +59,6 @@ CASES = {
     "einsum over nothing": ("Einsum", (2, 0), {"w": floats(0, 3)}, {"equation": "ij,jk->ik"}),
     "einsum of batches over nothing": ("Einsum", (2, 3, 0), {"w": floats(2, 0, 4)}, {"equation": "bij,bjk->bik"}),
     "einsum to one": ("Einsum", (2, 0), {"w": floats(0)}, {"equation": "ij,j->"}),
-    "conv of no channels": ("Conv", (2, 0, 5, 5), {"w": floats(3, 0, 3, 3)}, {}),
     "resize": ("Upsample", (0, 1, 4, 4), {"s": np.array([1, 1, 2, 2], "float32")}, {}),
 }
 
@@ -74,6 +73,13 @@ def test_nothing(name):
     if operator == "Upsample":
         model.opset_import[0].version = 9
     check(model, given)
+
+
+def test_a_convolution_of_no_channels():
+    """It is zeros, for which onnxruntime 1.23 may return memory that was not written."""
+    given = {"x": floats(2, 0, 5, 5)}
+    (result,) = by_package(one("Conv", given, {"w": floats(3, 0, 3, 3)}), given)
+    np.testing.assert_array_equal(result, np.zeros((2, 3, 3, 3), "float32"))
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "float16"])
