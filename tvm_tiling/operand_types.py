@@ -33,6 +33,12 @@ OPERAND_TYPES = tuple(name for name, element in ELEMENTS.items() if element.accu
 HALVES = ("bfloat16", "float16")
 
 
+def holds_sums(dtype: str) -> bool:
+    """Return whether results of `dtype` may hold partial sums: half precision would round them, and its products
+    are added in float32."""
+    return dtype not in HALVES
+
+
 def held_as(dtype: str) -> str:
     """The type of packed elements of `dtype`: TVM converts bfloat16 to float32 wherever it computes with it, so packed
     elements are kept as bits."""

@@ -86,7 +86,8 @@ def test_a_config_serves_other_sizes_of_the_same_kernel(w, data):
         try:
             here = tiling_of(config, other, CPU)
         except (HardwareError, UnsupportedOperator) as error:
-            assert tiling.form in ("wfold", "depthwise", "gemm") and "expected" in str(error)  # a row shorter than ws
+            # A row shorter than ws, or more taps than are unrolled.
+            assert tiling.form in ("wfold", "depthwise", "gemm", "planes") and "expected" in str(error)
             continue
         clipped = config_of(here, other, CPU)
         assert clipped.form == config.form

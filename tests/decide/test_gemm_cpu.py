@@ -279,6 +279,28 @@ def test_layers_are_divided_by_what_other_cores_hold(m, k, n, threads):
     assert (layer.threads_m, layer.threads_n) == threads
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("ways", [0.6, 1.0])
+@pytest.mark.parametrize("packing", ["run", "ahead"])
+def test_results_of_half_precision_hold_no_partial_sums(dtype, ways, packing):
+    """They would be rounded after every block of K; the sums of cores that divide K have a buffer in float32."""
+    cpu = cores(2).cpu
+    machine = replace(cores(2), cpu=replace(cpu, costs=replace(cpu.kernel_costs, l2_ways=ways)))
+    for m, n, k in ((42, 4096, 1024), (8, 1024, 4096), (300, 64, 9000), (16, 16, 30000)):
+        layer = decide_on_cpu(GemmWorkload(m=m, n=n, k=k, dtype=dtype, acc_dtype=dtype), machine, packing=packing)
+        assert layer.partition_k == k or layer.threads_k > 1
+    kept = decide_on_cpu(GemmWorkload(m=16, n=64, k=30000, dtype=dtype), cores(1), packing=packing)
+    assert kept.partition_k < 30000
+
+
+def test_many_colliding_rows_are_slower_than_as_many_as_ways():
+    """4096 x 4096 x 8 on Sapphire Rapids: 33 GFLOP/s in tiles of 30 rows, 60 in tiles of 12."""
+    cpu = cores(2).cpu
+    machine = replace(cores(2), cpu=replace(cpu, costs=replace(cpu.kernel_costs, colliding_line=0.06)))
+    layer = decide_on_cpu(GemmWorkload(m=4096, n=8, k=4096), machine, packing="ahead")
+    assert layer.mr <= 1.5 * cpu.cache(1).ways
+
+
 def test_one_core_never_shares():
     t = tt.decide(GemmWorkload(m=64, n=64, k=16384), cores(1))
     assert (t.threads_batch, t.threads_m, t.threads_n, t.threads_k) == (1, 1, 1, 1)

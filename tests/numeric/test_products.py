@@ -113,6 +113,13 @@ def test_sums_of_another_type(dtype, out, k):
     check(Product(m=17, n=33, k=k, dtype=dtype, out=out))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_holds_no_partial_sums(dtype):
+    """Results are rounded once, not after every block of K."""
+    taken = check(Product(m=42, n=1024, k=1024, dtype=dtype, out=dtype))
+    assert taken["partition_k"] == 1024
+
+
 # ---- batches -----------------------------------------------------------------------------------------------------
 
 

@@ -98,9 +98,11 @@ TIGER_LAKE = replace(ICE_LAKE_CLIENT, mcpu="tigerlake", l2=(1280, 20), l3=(3072,
 # Intel's optimisation manual (Golden Cove); a calibration of a Xeon of the fifth generation found 47, 10 and 5.6 bytes
 # per cycle, and 4 cycles of an FMA. AMX is described in dot_instructions.py; no kernel uses it.
 # Costs: 20 to 150 tilings of each of 38 matrix multiplications, timed alternately on one core of a Xeon of the fifth
-# generation. Rows of A that collide cost nothing visible, as a line serves 16 steps; blocks of B beyond 0.8 MiB arrive
-# late; the lines of a tile of sums that are resumed arrive together. 512 rows of B on pages of their own would fill the
-# ways of L2 if its sets were used evenly; as physical addresses index it, they evict each other from 300 rows on.
+# generation. Rows of A that collide cost nothing visible, as a line serves 16 steps, unless they are far more than the
+# ways of L1: 4096 x 4096 x 8 runs at 33 GFLOP/s in tiles of 30 rows, at 60 in tiles of 12. Blocks of B beyond 0.8 MiB
+# arrive late; the lines of a tile of sums that are resumed arrive together. 512 rows of B on pages of their own would
+# fill the ways of L2 if its sets were used evenly; as physical addresses index it, they evict each other from 300 rows
+# on.
 # Column blocks of direct convolutions of 128 to 512 KB were tried. Winograd: five shapes of 14 to 56 wide with tiles of
 # 2 and 4; of 0.06 to 0.5 of L2 for transformed inputs, 0.12 was fastest: 64 channels on 56 wide took 260 us, not 324.
 # Operands in other cores' caches: the layers of DeiT-tiny (197 rows, 192 to 768 columns) wait 23 to 65 us less if each

@@ -144,7 +144,7 @@ class BlockedConfigs:
         shares = integers(config, "threads", 4)
         most = (w.batch, ceil_div(w.m, rows), ceil_div(w.n, panel), ceil_div(w.k, depth))
         tb, tm, tn, tk = fewer(shares, most, self.cpu.cores)
-        if not self.around.accumulates and tk == 1:
+        if not (self.around.accumulates and choice.output_holds_sums) and tk == 1:
             depth = w.k
         packing = str(one_of(config, "pack_b", PACKING))
         if self.around.prepacked:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from ...errors import HardwareError, TilingError, UnsupportedOperator
 from ...figures import quantity
 from ...hardware.description import Cpu, Hardware
-from ...operand_types import is_integer
+from ...operand_types import holds_sums, is_integer
 from ...workload import ConvWorkload, GemmWorkload
 from ..fold.cpu_wfold import decide_wfold_cpu
 from ..gemm.cpu_gemm import decide_on_cpu
@@ -228,7 +228,7 @@ class ConvAlgorithms:
             model,
             pitch=source.pitch,
             dense=source.dense,
-            whole_sums=not source.accumulates,
+            whole_sums=not (source.accumulates and holds_sums(self.w.types.out)),
         )
         return sum(shape.macs for shape in shapes) / max(1, largest.macs), choice
 

@@ -8,14 +8,14 @@ rows           the tallest tile that the registers allow, and tiles that divide 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...errors import HardwareError
 from ...figures import quantity
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
-from ...operand_types import is_integer
+from ...operand_types import holds_sums, is_integer
 from ...workload import GemmWorkload
 from ..tiling import GemmTiling
 from .dot_engine import dot_engine
@@ -70,12 +70,15 @@ class ProductChoice:
         self.lanes = self.model.lanes
         l1 = cpu.cache(1)
         self.ways = l1.ways if l1 else 8
+        self.output_holds_sums = holds_sums(workload.types.out)
         self.keep_rows = rows_in_place(self.ways, cpu.priority_ratio)
 
     # ---- blocked --------------------------------------------------------------------------------------------------
 
     def configs(self, form: str | None, microkernel: tuple[int, int] | None, *, whole_k: bool) -> Iterator[CpuConfig]:
-        """Yield every candidate that meets the limits."""
+        """Yield every candidate that meets the limits. `whole_k`: partial sums may not be kept in the output, which is
+        also true of half precision."""
+        whole_k = whole_k or not self.output_holds_sums
         pairs = list(self.register_tiles(form)) if microkernel is None else self.forced_tile(microkernel)
         for rows, vectors in pairs:
             for keep in self.ways_to_read_a(form, rows):
@@ -162,17 +165,8 @@ class ProductChoice:
         """Yield the cache blocks in both loop orders, with B packed and, if possible, read in place."""
         w, word, nr = self.w, self.model.word, vectors * self.lanes
         tk = threads[3]
-        deepest = max(64, int(self.model.l1 * self.cpu.kernel_costs.l1_deepest) // (rows * word)) * self.engine.group
-        # A shallower block is wider, so rows of B are read from memory in longer pieces.
-        depths = {w.k} if whole_k and tk == 1 else {min(w.k, deepest), min(w.k, max(64, deepest // 3))}
         packs = ["ahead"] if self.packing == "ahead" else ["pack", "none"] if self.plain_b else ["pack"]
-        if w.k * nr * word <= self.cpu.kernel_costs.l2_whole_panel * self.model.l2:
-            depths.add(w.k)  # sums are written only once
-        if self.deterministic and not whole_k:
-            depths = deterministic_depths(w.k, depths)
-        elif self.cpu.kernel_costs.l2_ways < 1 and "none" in packs and not w.trans_b:
-            depths |= {self.model.shallow(depth) for depth in depths}
-        for deep in sorted(depths, reverse=True):
+        for deep in sorted({w.k} if whole_k and tk == 1 else self.depths(rows, nr, packs), reverse=True):
             count = ceil_div(max(tk, ceil_div(w.k, deep)), tk) * tk
             depth = min(w.k, ceil_div(ceil_div(w.k, count), self.engine.group) * self.engine.group)
             panel = ceil_div(depth, self.engine.group) * word * nr
@@ -184,6 +178,20 @@ class ProductChoice:
                 yield CpuConfig(threads, rows, vectors, depth, columns, True, keep, pack_b)
                 if keep == rows:
                     yield CpuConfig(threads, rows, vectors, depth, columns, False, keep, pack_b)
+
+    def depths(self, rows: int, columns: int, packs: Sequence[str]) -> set[int]:
+        """Return the depths of K blocks for a register tile of `rows` rows and `columns` columns."""
+        w, word = self.w, self.model.word
+        deepest = max(64, int(self.model.l1 * self.cpu.kernel_costs.l1_deepest) // (rows * word)) * self.engine.group
+        # A shallower block is wider, so rows of B are read from memory in longer pieces.
+        depths = {min(w.k, deepest), min(w.k, max(64, deepest // 3))}
+        if w.k * columns * word <= self.cpu.kernel_costs.l2_whole_panel * self.model.l2:
+            depths.add(w.k)  # sums are written only once
+        if self.deterministic:
+            return deterministic_depths(w.k, depths)
+        if self.cpu.kernel_costs.l2_ways < 1 and "none" in packs and not w.trans_b:
+            depths |= {self.model.shallow(depth) for depth in depths}
+        return depths
 
     def tiling(self, config: CpuConfig, cycles: float, forced: str | None) -> GemmTiling:
         """Return the decision of a configuration, with its reasons."""

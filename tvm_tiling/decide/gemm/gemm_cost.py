@@ -28,6 +28,7 @@ Candidate = TypeVar("Candidate")
 
 PAGE = 4096  # bytes
 PREFETCHED_ROWS = 16  # rows of A from which on kernels prefetch prepacked B
+CROWDED = 1.5  # rows of A per way of L1 from which on, if they collide, none of their lines stays
 HIDDEN_ROWS = 4  # rows of a tile whose cache lines arrive while earlier steps are computed
 UNTRAINED_LINES = 4  # cache lines of a row of A in a K block before the hardware prefetcher follows it
 ROUNDED = 1 - 1e-9  # relative tolerance of a lower bound, which is summed in another order
@@ -89,6 +90,13 @@ class CpuModel:
                 not self.w.trans_a and l1 is not None and is_bad_leading_dimension(lda, self.w.a_bytes, l1, rows=rows)
             )
         return self._bad[rows]
+
+    def _missed(self, rows: int) -> float:
+        """Return how many lines per row of A arrive at each step, if the rows evict each other from L1. With many more
+        rows than ways, no line stays until its next element is read."""
+        l1 = self.cpu.cache(1)
+        crowded = l1 is not None and rows > CROWDED * l1.ways
+        return max(self.costs.colliding_line, 1.0) if crowded else self.costs.colliding_line
 
     def collides(self, depth: int) -> bool:
         """Return whether `depth` rows of B, read in place, evict each other from L2."""
@@ -344,7 +352,7 @@ class CpuModel:
         else:
             a_bytes = rows * word / self.cpu.bytes_per_cycle(self.w.m * block_groups * word)
         if config.keep >= rows and self.is_bad(rows):
-            missed = self.costs.colliding_line * rows * self.line / self.cpu.l2_bytes_per_cycle
+            missed = self._missed(rows) * rows * self.line / self.cpu.l2_bytes_per_cycle
             a_bytes += missed
             exposed += self.costs.exposed_miss * missed
         step = max(compute, a_bytes + b_bytes) + exposed
