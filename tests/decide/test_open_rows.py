@@ -56,6 +56,17 @@ def test_a_decision_is_read_back_and_explains_itself():
     assert str(tiling.ranges[-1]) in said
 
 
+def test_tall_kernels_prefetch_weights_where_that_was_measured():
+    machine = tt.Hardware.load("zen4-server-8c")
+    costs = replace(machine.cpu.kernel_costs, prefetching_rows=0.6)
+    measured = replace(machine, cpu=replace(machine.cpu, costs=costs))
+    w = tt.GemmWorkload(m=128, n=768, k=768)
+    found = decide_open_rows(w, measured, Options(prepacked=True), AHEAD)
+    assert found.prefetch_rows == -(-found.mr * 3 // 5) and "rows from which B is prefetched" in found.explain()
+    plain = decide_open_rows(w, measured, Options(prepacked=False), replace(AHEAD, prepacked=False))
+    assert plain.prefetch_rows is None and decided(768, 768).prefetch_rows is None
+
+
 def test_a_machine_without_a_cpu_is_refused():
     with pytest.raises(HardwareError, match="has no CPU"):
         decide_open_rows(tt.GemmWorkload(m=8, n=8, k=8), tt.Hardware.load("vta"), Options(), AHEAD)

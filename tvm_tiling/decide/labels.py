@@ -35,6 +35,7 @@ _LABELS = {
     "pack_b": "B packed",
     "predicted_seconds": "predicted time",
     "ranges": "division among cores",
+    "prefetch_rows": "rows from which B is prefetched",
     "unpacked_rows": "rows to decode once",
     "levels": "storage levels",
     "split_level": "K split inside level",

@@ -147,6 +147,12 @@ class KernelCosts:
         "of the time to read operands of a layer from another core's cache, and weights that several cores read, for "
         "which it waits",
     )
+    prefetching_rows: float = _later(
+        0.0,
+        "share",
+        "of the rows of the register tile of a matrix multiplication with dynamic rows, from which on its kernels "
+        "prefetch prepacked B; 0: none does",
+    )
     displaced_block: float = _later(
         0.0, "share", "of a block of packed B as large as L2 that leaves L2 between packing and reading"
     )
