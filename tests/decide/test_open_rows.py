@@ -56,6 +56,16 @@ def test_a_decision_is_read_back_and_explains_itself():
     assert str(tiling.ranges[-1]) in said
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_deterministic_results_of_half_precision_hold_no_partial_sums(dtype):
+    w = tt.GemmWorkload(m=128, n=96, k=9000, dtype=dtype, acc_dtype=dtype)
+    machine = tt.Hardware.load("zen4-server-8c")
+    found = decide_open_rows(w, machine, Options(deterministic=True), replace(AHEAD, prepacked=False))
+    assert found.partition_k == 9000
+    kept = replace(w, acc_dtype="float32")
+    assert decide_open_rows(kept, machine, Options(deterministic=True), AHEAD).partition_k < 9000
+
+
 def test_tall_kernels_prefetch_weights_where_that_was_measured():
     machine = tt.Hardware.load("zen4-server-8c")
     costs = replace(machine.cpu.kernel_costs, prefetching_rows=0.6)

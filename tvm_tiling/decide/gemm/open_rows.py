@@ -17,6 +17,7 @@ from typing import ClassVar
 from ...errors import HardwareError, UnsupportedOperator
 from ...hardware.description import Cpu, Hardware
 from ...hardware.dot_instructions import DotInstruction
+from ...operand_types import holds_sums
 from ...workload import GemmWorkload
 from ..explain import Sections
 from ..kinds import decided
@@ -100,7 +101,8 @@ def decide_open_rows(
     chosen = decided(workload, hardware, tiled, around)
     assert isinstance(chosen, GemmTiling)
     if options.deterministic:
-        chosen = replace(chosen, partition_k=open_depth(workload.k))
+        keeps_sums = around.accumulates and holds_sums(workload.types.out)
+        chosen = replace(chosen, partition_k=open_depth(workload.k) if keeps_sums else workload.k)
     near = f"within {NEAR - 1:.0%} of the fastest tile for {workload.m} rows"
     ranges = _ranges(workload, hardware, tiled, around)
     why = f"predicted for {ROWS[0]} to {ROWS[-1]} rows; equal ranges are merged"
