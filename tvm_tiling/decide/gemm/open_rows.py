@@ -143,7 +143,7 @@ def opened(
     ]
     own = {field.name: getattr(chosen, field.name) for field in fields(GemmTiling)}
     share = cpu.kernel_costs.prefetching_rows if chosen.pack_b == "ahead" else 0.0
-    prefetch_rows = ceil(share * chosen.mr) if share else None
+    prefetch_rows = ceil(share * chosen.mr) if share and chosen.mr else None
     return OpenGemmTiling(
         **{
             **own,
