@@ -13,8 +13,8 @@ of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -119,18 +119,22 @@ class ElementwiseEmitter:
 
     def loops(self, piece: Stage, axes: list[Axis], lane_axis: tirx.Var | None, shared: int, task: Expr) -> None:
         """Emit serial loops over all axes, axis number `shared` over this task's share, the last one in vectors."""
-        place: Place = {}
-        with ExitStack() as stack:
-            for number, (variable, extent) in enumerate(axes):
-                if variable is lane_axis:
-                    continue
-                first, end = share(extent, task, self.tiling.tasks) if number == shared else (0, extent)
-                place[variable] = stack.enter_context(loop(variable, first, end))
+        with self.nest([axis for axis in axes if axis[0] is not lane_axis], axes[shared][0], task) as place:
             if lane_axis is None:
                 self.write(piece, place, None, 1)
             else:
                 count = self.tiling.tasks if axes[shared][0] is lane_axis else 1
                 self.along(piece, place, lane_axis, dict(axes)[lane_axis], task, count)
+
+    @contextmanager
+    def nest(self, axes: Sequence[Axis], shared: tirx.Var, task: Expr) -> Iterator[Place]:
+        """Open serial loops over `axes`, over this task's share of `shared` if it is among them; return their place."""
+        place: Place = {}
+        with ExitStack() as stack:
+            for variable, extent in axes:
+                first, end = share(extent, task, self.tiling.tasks) if variable is shared else (0, extent)
+                place[variable] = stack.enter_context(loop(variable, first, end))
+            yield place
 
     def along(self, piece: Stage, place: Place, axis: tirx.Var, extent: Extent, task: Expr, tasks: int) -> None:
         """Emit whole vectors along an axis, or this task's share of them, then the remaining elements."""
@@ -171,12 +175,9 @@ class ElementwiseEmitter:
         width = 1 << (min(self.tiling.lanes, extent).bit_length() - 1)
         whole, rest = divmod(extent, width)
         outer = [axis for axis in woven.piece.axes if axis[0] is not woven.short and axis[0] is not along]
-        shared = shared_axis([*(size for _, size in outer), whole], tasks)
-        place: Place = {}
-        with ExitStack() as stack:
-            for number, (variable, size) in enumerate(outer):
-                first, end = share(size, task, tasks) if number == shared else (0, size)
-                place[variable] = stack.enter_context(loop(variable, first, end))
+        axes = [*outer, (along, whole)]
+        shared = shared_axis([size for _, size in axes], tasks)
+        with self.nest(outer, axes[shared][0], task) as place:
             divided = tasks if shared == len(outer) else 1
             with loop(along, *share(whole, task, divided)) as block:
                 self.woven_vector(woven, {**place, along: block * constant(width, along)}, width)
@@ -216,11 +217,7 @@ class ElementwiseEmitter:
         along, along_rest = parted(extents[turned.along], size)
         axes = [*outer, (turned.along, along), (lane_axis, across)]
         shared = shared_axis([sampled(extent) for _, extent in axes], tasks)
-        place: Place = {}
-        with ExitStack() as stack:
-            for number, (variable, extent) in enumerate(axes):
-                first, end = share(extent, task, tasks) if number == shared else (0, extent)
-                place[variable] = stack.enter_context(loop(variable, first, end))
+        with self.nest(axes, axes[shared][0], task) as place:
             for variable in (turned.along, lane_axis):
                 place[variable] = place[variable] * constant(size, variable)
             self.block(piece.writes[0], place, lane_axis, turned, size)
@@ -267,11 +264,7 @@ class ElementwiseEmitter:
                 continue
             axes = [*outer, (turned.along, count)]
             shared = shared_axis([sampled(extent) for _, extent in axes], self.tiling.tasks)
-            place: Place = {}
-            with ExitStack() as stack:
-                for number, (variable, extent) in enumerate(axes):
-                    first, end = share(extent, task, self.tiling.tasks) if number == shared else (0, extent)
-                    place[variable] = stack.enter_context(loop(variable, first, end))
+            with self.nest(axes, axes[shared][0], task) as place:
                 place[turned.along] = place[turned.along] + as_index(row, turned.along)
                 if not _is_none(whole):
                     with loop(lane_axis, 0, whole) as block:
@@ -331,16 +324,17 @@ def _woven(piece: Stage, lane_axis: tirx.Var) -> Woven | None:
     kind = str(write.value.ty)
     if not 2 <= count <= _STRANDS or kind in ("bool", "bfloat16"):
         return None
-    strands = tuple(_strand(piece, short, number) for number in range(count))
-    if any(holds_choice(strand) for strand in strands):
-        return None
     chosen = holds_choice(write.value)  # each strand reads its own tensor
+    apart = chosen or any(stride(load.indices[0], short) not in (0, 1, None) for load in loads(write.value))
+    long = [variable for variable, size in piece.axes if size > 1 and stride(write.at, variable) == count]
+    if not apart or not long:
+        return None
+    strands = tuple(_strand(piece, short, number) for number in range(count))
     read = [load for strand in strands for load in loads(strand)]
-    for variable, size in piece.axes:
-        if size < 2 or variable is short or stride(write.at, variable) != count:
-            continue
-        apart = chosen or any(stride(load.indices[0], short) not in (0, 1, None) for load in loads(write.value))
-        if apart and read and all(stride(load.indices[0], variable) in (0, 1) for load in read):
+    if not read or any(holds_choice(strand) for strand in strands):
+        return None
+    for variable in long:
+        if all(stride(load.indices[0], variable) in (0, 1) for load in read):
             bits = [tvm.DataType(str(load.ty)).bits for load in read]
             return Woven(piece, variable, short, strands, max(1, max(bits) // tvm.DataType(kind).bits))
     return None
