@@ -30,7 +30,6 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.conv.conv_cost import turns_output
 from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.conv.shape import ConvShape
-from ..decide.gemm.gemm_cost import PREFETCHED_ROWS
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.band import BandLayout, RowSource, clear, copy_row
 from ..lowering.dot import first_of, packed_a
@@ -147,7 +146,7 @@ class DirectEmitter:
         """Emit the whole convolution; `packed` holds the weights starting at element `base`, `prepacked` tells whether
         they are reused across calls."""
         t, s = self.tiling, self.shape
-        self.from_memory = prepacked and s.h.points * s.w.points >= PREFETCHED_ROWS
+        self.from_memory = prepacked and bool(t.prefetch_w)
         self.spreads = self.from_memory and self.several_blocks
         tr, tn = t.threads_rows or 1, t.threads_columns or 1
         rows = s.planes * self.units

@@ -24,7 +24,6 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.gemm.gemm_cost import PREFETCHED_ROWS
 from ..decide.gemm.one_order import FEW_BLOCKS
 from ..decide.tiling import GemmTiling
 from ..hardware.dot_instructions import DotInstruction
@@ -377,7 +376,7 @@ class GemmEmitter:
                     where.panels,
                     base,
                     self.engine,
-                    from_memory=self.tiling.pack_b == "ahead" and self.m >= PREFETCHED_ROWS,
+                    from_memory=bool(self.tiling.prefetch_b),
                 )
         transpose_sums(acc, shape, self.engine)
         self.finish(acc, shape, where, i0, j0, kt)

@@ -73,7 +73,7 @@ class OpenGemmEmitter(GemmEmitter):
 
     def __init__(self, program: GemmProgram, tiling: OpenGemmTiling, engine: DotInstruction) -> None:
         super().__init__(program, tiling, engine)
-        self.vectors, self.ranges, self.prefetch_rows = self.nr // self.lanes, tiling.ranges, tiling.prefetch_rows
+        self.vectors, self.ranges, self.prefetches = self.nr // self.lanes, tiling.ranges, bool(tiling.prefetch_b)
         self.columns_first = False
         # Elements that are copied at once: blocks of K are whole runs of the innermost of several reduction axes.
         self.depth = summed_run(program)
@@ -272,7 +272,6 @@ class OpenGemmEmitter(GemmEmitter):
         for acc, place in zip(tiles, at, strict=True):
             self.start(acc, shape, where, place)
         starts = self.rows_of(copy, height)
-        prefetches = height >= (self.prefetch_rows or height + 1)
         with T.serial(0, where.groups) as k, named("microkernel"):
 
             def read(row: int) -> Expr:
@@ -281,7 +280,7 @@ class OpenGemmEmitter(GemmEmitter):
             a = groups_of_rows(self.engine, height, read)
             for acc, base in zip(tiles, bases, strict=True):
                 row_of_k = base + k * self.layout.row
-                step_packed(acc, shape, k, a, where.panels, row_of_k, self.engine, from_memory=prefetches)
+                step_packed(acc, shape, k, a, where.panels, row_of_k, self.engine, from_memory=self.prefetches)
         pitch = self.at_once(height) * self.nr
         for number, acc in enumerate(tiles):
             transpose_sums(acc, shape, self.engine)

@@ -190,6 +190,7 @@ class GemmTiling(Decision):
     threads_k: int | None = None
     pack_a: str | None = None  # "none", "inline", "pack"
     pack_b: str | None = None  # "none", "pack" (at run time), "ahead" (at compile time)
+    prefetch_b: bool | None = None  # kernels prefetch prepacked B
     predicted_seconds: float | None = None
 
     sections: ClassVar[Sections] = (
@@ -199,7 +200,7 @@ class GemmTiling(Decision):
             "CPU",
             (
                 *("form", "mr", "nr", "lanes", "keep"),
-                *("threads_batch", "threads_m", "threads_n", "threads_k", "pack_a", "pack_b"),
+                *("threads_batch", "threads_m", "threads_n", "threads_k", "pack_a", "pack_b", "prefetch_b"),
             ),
         ),
         ("predicted", ("load_a", "load_b", "utilisation", "predicted_seconds")),

@@ -15,7 +15,7 @@ from typing import Any
 
 from . import checks
 
-UNITS = ("ns", "cycles", "share", "bytes", "factor")
+UNITS = ("ns", "cycles", "share", "bytes", "rows", "factor")
 
 
 def _measured(value: float, unit: str, how: str) -> Any:
@@ -126,11 +126,6 @@ class KernelCosts:
         "of the time of the first tile of rows that overlaps with B's arrival from beyond L2; 0 if all tiles overlap "
         "with it",
     )
-    ahead_instruction: float = _later(
-        0.0,
-        "cycles",
-        "per instruction of the first tile of rows, if prepacked B arrives from beyond L2 without software prefetch",
-    )
     prefetched_panel: float = _later(
         1.0, "factor", "of the time to read prepacked B from L2, if prefetches of B occupy fill buffers as well"
     )
@@ -148,10 +143,7 @@ class KernelCosts:
         "which it waits",
     )
     prefetching_rows: float = _later(
-        0.0,
-        "share",
-        "of the rows of the register tile of a matrix multiplication with dynamic rows, from which on its kernels "
-        "prefetch prepacked B; 0: none does",
+        16.0, "rows", "of A, or points of a direct convolution, from which on kernels prefetch prepacked weights"
     )
     displaced_block: float = _later(
         0.0, "share", "of a block of packed B as large as L2 that leaves L2 between packing and reading"

@@ -94,6 +94,7 @@ class ConvTiling(Decision):
     threads_rows: int | None = None  # parts into which cores divide the rows of tiles
     threads_columns: int | None = None  # parts into which cores divide the output channels
     pack_w: str | None = None  # "none", "run" (packed at run time), "ahead" (prepacked)
+    prefetch_w: bool | None = None  # direct: prepacked weights are prefetched
     product: GemmTiling | None = None  # algorithm "gemm"
     winograd: WinogradTiling | None = None  # algorithm "winograd"
 
@@ -108,7 +109,7 @@ class ConvTiling(Decision):
                 *("tile_rows", "tile_columns", "vectors", "lanes", "lanes_along", "walk_rows", "walk_columns"),
                 "taps_at_once",
                 *("keep_rows", "block_taps", "block_run", "columns", "inner_order", "merge_taps", "pitch"),
-                *("copy_input", "threads_rows", "threads_columns", "pack_w"),
+                *("copy_input", "threads_rows", "threads_columns", "pack_w", "prefetch_w"),
             ),
         ),
         (

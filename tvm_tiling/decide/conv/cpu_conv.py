@@ -245,6 +245,7 @@ class ConvAlgorithms:
     def direct_tiling(self, form: str, choice: DirectChoice, config: ConvConfig, cycles: float) -> ConvTiling:
         """Return the decision of a candidate, with its reasons."""
         shape, model = choice.shape, choice.model
+        points = shape.h.points * shape.w.points
         lanes = self.cpu.lanes(self.engine.acc_bytes)
         per_cycle = lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores
         return ConvTiling(
@@ -267,6 +268,7 @@ class ConvAlgorithms:
             threads_rows=config.threads[0],
             threads_columns=config.threads[1],
             pack_w=self.packing,
+            prefetch_w=(self.packing == "ahead" and points >= self.cpu.kernel_costs.prefetching_rows) or None,
             reasons=direct_reasons(form, shape, model, config, adjacent=self.source.pitch is not None),
         )
 

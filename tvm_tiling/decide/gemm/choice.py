@@ -230,6 +230,7 @@ class ProductChoice:
             threads_k=tk,
             pack_a={0: "pack"}.get(config.keep, "none" if config.keep == config.rows else "inline"),
             pack_b=config.pack_b,
+            prefetch_b=self.model.prefetches(config) or None,
             predicted_seconds=self.seconds(cycles),
         )
         bad = self.model.is_bad(config.rows)

@@ -27,12 +27,10 @@ from .traffic import ceil_div
 Candidate = TypeVar("Candidate")
 
 PAGE = 4096  # bytes
-PREFETCHED_ROWS = 16  # rows of A from which on kernels prefetch prepacked B
 CROWDED = 1.5  # rows of A per way of L1 from which on, if they collide, none of their lines stays
 HIDDEN_ROWS = 4  # rows of a tile whose cache lines arrive while earlier steps are computed
 UNTRAINED_LINES = 4  # cache lines of a row of A in a K block before the hardware prefetcher follows it
 ROUNDED = 1 - 1e-9  # relative tolerance of a lower bound, which is summed in another order
-LOOP_INSTRUCTIONS = 3  # per step: two addresses and a branch
 
 
 class CpuConfig(NamedTuple):
@@ -232,7 +230,7 @@ class CpuModel:
             touched += (column_blocks - 1) * a_share * self.cpu.memory_bytes_per_cycle / self.cpu.l3_bytes_per_cycle
         memory = touched / self.home_bytes_per_cycle
         found = overlapped(kernel, memory, self.costs.exposed_lesser)
-        found["late"] = self._late(config, b_share, first, my_panels * groups)
+        found["late"] = self._late(config, b_share, first)
         found["transfer"] = self._transfer(config, a_share, b_share)
         if config.pack_b == "none" and self.pages and b_share:
             # The first read of B: short pieces of rows on different pages, which no hardware prefetcher follows.
@@ -251,19 +249,18 @@ class CpuModel:
         """Return whether the operands and the result together exceed L2."""
         return self.w.bytes > self.l2 * self.costs.l2_share
 
-    def _late(self, config: CpuConfig, b_share: float, first: float, steps: float) -> float:
-        """Return the cycles for which the first tile of rows, `first` cycles in `steps` steps, waits for B to arrive;
+    def prefetches(self, config: CpuConfig) -> bool:
+        """Return whether kernels prefetch B."""
+        return config.pack_b == "ahead" and self.w.m >= self.costs.prefetching_rows
+
+    def _late(self, config: CpuConfig, b_share: float, first: float) -> float:
+        """Return the cycles for which the first tile of rows, `first` cycles, waits for B to arrive;
         later tiles read B from L2."""
         if not self.costs.first_tile or not self.far or not b_share:
             return 0.0
         if self.cpu.cores == 1 and config.pack_b == "none" and config.vectors * self.lanes >= self.w.n:
             return 0.0  # whole rows are one stream, which the hardware prefetcher follows
         arrival = b_share / self.home_bytes_per_cycle
-        # Several cores wait for the memory that they share, whatever their instructions.
-        if config.pack_b == "ahead" and self.w.m < PREFETCHED_ROWS and self.cpu.cores == 1:
-            rows, vectors = min(config.rows, self.w.m), config.vectors
-            instructions = rows * vectors + rows + vectors + LOOP_INSTRUCTIONS
-            arrival += self.costs.ahead_instruction * instructions * steps
         return max(0.0, arrival - self.costs.first_tile * first)
 
     def _transfer(self, config: CpuConfig, a_share: float, b_share: float) -> float:
@@ -341,7 +338,7 @@ class CpuModel:
             b_bytes = 0.0
         else:
             b_bytes = nr * b_word / self.cpu.bytes_per_cycle(block if rows_outside else panel)
-            if config.pack_b == "ahead" and self.w.m >= PREFETCHED_ROWS:
+            if self.prefetches(config):
                 b_bytes *= self.costs.prefetched_panel
             exposed += self.costs.exposed_panel * b_bytes
         a_tile = rows * block_groups * word

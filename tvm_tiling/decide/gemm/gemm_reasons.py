@@ -76,6 +76,7 @@ def blocked_reasons(
         else "each core adds up all of its K",
         "pack_a": f"as in kernel variant {tiling.form}",
         "pack_b": packing[tiling.pack_b or "none"],
+        "prefetch_b": "its first read may be from memory",
         "load_a": "once per block of columns",
         "load_b": "for packing; tiles read the packed copy" if tiling.pack_b != "none" else "once per tile of rows",
     }

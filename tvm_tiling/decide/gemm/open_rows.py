@@ -5,13 +5,12 @@ A kernel for any number of rows contains a microkernel for every height up to th
 few rows and many columns needs the least code. Candidates are tiles of 1 to 4 vectors with as many rows as the
 registers allow, at most MOST_ROWS. The lowest tile whose predicted time for the sample is within NEAR of the best is
 taken; the prediction includes computed columns beyond the matrix. Weights are packed once for all ranges, in panels as
-wide as the tile and in the K blocks of the sample. Tall kernels prefetch them where measurements found a gain.
+wide as the tile and in the K blocks of the sample.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from math import ceil
 from typing import ClassVar
 
 from ...errors import HardwareError, UnsupportedOperator
@@ -61,18 +60,16 @@ class RowRange:
 @dataclass(frozen=True, kw_only=True)
 class OpenGemmTiling(GemmTiling):
     """Tiling of a matrix multiplication with dynamic rows: the tiling for the sample, and in `ranges` the division
-    among cores. Kernels of at least `prefetch_rows` rows prefetch prepacked B; None: no kernel does."""
+    among cores."""
 
     op: ClassVar[str] = "gemm of open rows"
     title: ClassVar[str] = "gemm with dynamic rows"
 
     ranges: tuple[RowRange, ...]
-    prefetch_rows: int | None = None
 
     sections: ClassVar[Sections] = (
         *GemmTiling.sections,
         ("cores by rows", ("ranges",)),
-        ("weights from memory", ("prefetch_rows",)),
     )
 
     @property
@@ -142,8 +139,7 @@ def opened(
         reason for reason in chosen.reasons if reason.field not in ("form", "mr", "inner_order", "keep", "pack_a")
     ]
     own = {field.name: getattr(chosen, field.name) for field in fields(GemmTiling)}
-    share = cpu.kernel_costs.prefetching_rows if chosen.pack_b == "ahead" else 0.0
-    prefetch_rows = ceil(share * chosen.mr) if share and chosen.mr else None
+    prefetches = chosen.pack_b == "ahead" and (chosen.mr or 0) >= cpu.kernel_costs.prefetching_rows
     return OpenGemmTiling(
         **{
             **own,
@@ -152,6 +148,7 @@ def opened(
             "pack_a": "pack" if copied else "none",
             "partition_k": depth,
             "pack_b": "ahead" if chosen.pack_b == "ahead" else "pack",
+            "prefetch_b": prefetches or None,
             "inner_order": "mn",
             "threads_k": 1,
             "reasons": (
@@ -165,15 +162,9 @@ def opened(
                 ),
                 *reasons,
                 Reason("ranges", len(ranges), ranges_why),
-                *(
-                    [Reason("prefetch_rows", prefetch_rows, "fewer rows wait for memory in any case")]
-                    if prefetch_rows
-                    else []
-                ),
             ),
         },
         ranges=ranges,
-        prefetch_rows=prefetch_rows,
     )
 
 
@@ -187,14 +178,14 @@ def decide_open_columns(
     # Both operands are copied, so their layout does not matter.
     copied = replace(workload, trans_a=False, trans_b=False, lda=None, ldb=None, ldc=None)
     found = decide_open_rows(copied, hardware, options, replace(around, plain_a=False))
-    own = ("form", "pack_a", "partition_k", "partition_n", "pack_b", "prefetch_rows")
+    own = ("form", "pack_a", "partition_k", "partition_n", "pack_b", "prefetch_b")
     return replace(
         found,
         keep=0,
         partition_k=workload.k,
         partition_n=workload.n,
         pack_b="pack",
-        prefetch_rows=None,
+        prefetch_b=None,
         reasons=(
             Reason("form", "open", "columns or the reduction axis are dynamic"),
             Reason("pack_a", "pack", "the last group of K is padded with zeros"),
