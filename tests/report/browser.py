@@ -56,6 +56,13 @@ class Seen:
         asked = {"expression": expression, "returnByValue": True}
         return self.browser.call("Runtime.evaluate", asked, self.session)["result"].get("value")
 
+    def view(self, width, height, dark=False, media="screen"):
+        """Give the window another size, or colour scheme, without loading the page again."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.browser.call("Emulation.setDeviceMetricsOverride", size, self.session)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.browser.call("Emulation.setEmulatedMedia", {"media": media, "features": [scheme]}, self.session)
+
     def pdf(self):
         """Print the page on A4."""
         asked = {"printBackground": False, "paperWidth": 8.27, "paperHeight": 11.69}
@@ -106,10 +113,7 @@ class Browser:
         seen = self._pages[session] = Seen(self, session)
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable", {}, session)
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        self.call("Emulation.setDeviceMetricsOverride", size, session)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", {"media": media, "features": [scheme]}, session)
+        seen.view(width, height, dark, media)
         self.call("Emulation.setScriptExecutionDisabled", {"value": not scripts}, session)
         self._loaded = False
         self.call("Page.navigate", {"url": path.resolve().as_uri()}, session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -67,27 +68,20 @@ def test_pages_are_built_without_a_warning(built):
 
 
 @IN_A_BROWSER
-@pytest.mark.parametrize(
-    ("width", "dark"),
-    [
-        (1280, False),
-        (390, True),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1280, True), (390, False))),
-    ],
-)
-def test_every_page_fits_and_loads_nothing_from_other_hosts(browser, site, width, dark):
+def test_every_page_fits_and_loads_nothing_from_other_hosts(browser, site):
+    """Each page is loaded once, every second one dark, and seen in a wide and in a narrow window."""
     wrong = []
-    for page in sorted(set(site.rglob("*.html")) - {site / "404.html"}):  # this one requires a server
-        seen = browser.show(page, width=width, height=844, dark=dark)
-        outside = [url for url in seen.requests if not url.startswith(("file://", "data:"))]
+    pages = sorted(set(site.rglob("*.html")) - {site / "404.html"})  # this one requires a server
+    for page, dark in zip(pages, itertools.cycle([False, True]), strict=False):
+        seen = browser.show(page, width=1280, height=844, dark=dark)
         ground, text = seen.evaluate(LIGHTNESS)
-        found = {
-            "requests": outside,
-            "complaints": seen.complaints,
-            "wide": seen.evaluate("document.documentElement.scrollWidth") > width,
-            "beyond": seen.evaluate(BEYOND),
-            "contrast": not (ground < 0.25 and text > 0.6 if dark else ground > 0.9 and text < 0.4),
-        }
+        found = {"contrast": not (ground < 0.25 and text > 0.6 if dark else ground > 0.9 and text < 0.4)}
+        for width in (1280, 390):
+            seen.view(width, 844, dark)
+            found[f"wide at {width}"] = seen.evaluate("document.documentElement.scrollWidth") > width
+            found[f"beyond at {width}"] = seen.evaluate(BEYOND)
+        found["requests"] = [url for url in seen.requests if not url.startswith(("file://", "data:"))]
+        found["complaints"] = seen.complaints
         if any(found.values()):
             wrong.append((page.relative_to(site), {name: value for name, value in found.items() if value}))
         browser.close(seen)

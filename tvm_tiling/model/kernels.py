@@ -42,7 +42,7 @@ _READ = ("tirx.noalias", "s_tir", "tirx.is_host_func", TRUSTED)
 # LLVM's optimisation level. Kernels are already tiled, vectorised and unrolled: level 3, TVM's default, duplicates
 # loops on conditions and takes a fifth to a third more processor time, without faster kernels (models took 0.94 to 1.00
 # of their time at level 1, measured with AVX2).
-_LEVEL = 1
+LEVEL = 1
 
 
 _FIRST = 1 << 60  # precedes any kernel
@@ -70,12 +70,12 @@ class Kernels:
         never concurrently."""
         self.target = target
         self.instructions = instructions_of(target)
-        optimised = at_level(target, _LEVEL)
+        optimised = at_level(target, LEVEL)
         # Packing functions run once, in less time than LLVM takes to optimise them. Unoptimised object files each have
         # a start-up function; TVM's JIT linker, used without a C compiler, supports only one.
         linked = cc.get_cc() is not None
         here = self._target_here()
-        packing = at_level(here, 0 if linked else _LEVEL)
+        packing = at_level(here, 0 if linked else LEVEL)
         if not linked:
             load_linker()  # before any thread starts
         self._targets = {kind: packing if kind is Kind.PACKING else optimised for kind in Kind}
