@@ -293,6 +293,18 @@ def test_results_of_half_precision_hold_no_partial_sums(dtype, ways, packing):
     assert kept.partition_k < 30000
 
 
+def test_rows_of_b_on_huge_pages_evict_each_other_from_l2():
+    """The distance of rows tells so only if physical addresses follow it: on huge pages, which large arrays lie on."""
+    cpu = cores(2).cpu
+    ways = replace(cpu, costs=replace(cpu.kernel_costs, l2_ways=0.6))
+
+    def collides(n, depth):
+        w = GemmWorkload(m=64, n=n, k=256)
+        return CpuModel(w, ways, dot_engine(w, ways)).collides(depth)
+
+    assert collides(16384, 64) and not collides(2048, 64) and not collides(16400, 64)
+
+
 def test_many_colliding_rows_are_slower_than_as_many_as_ways():
     """4096 x 4096 x 8 on Sapphire Rapids: 33 GFLOP/s in tiles of 30 rows, 60 in tiles of 12."""
     cpu = cores(2).cpu

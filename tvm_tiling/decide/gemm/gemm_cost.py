@@ -28,6 +28,7 @@ Candidate = TypeVar("Candidate")
 
 PAGE = 4096  # bytes
 CROWDED = 1.5  # rows of A per way of L1 from which on, if they collide, none of their lines stays
+HUGE_PAGES = 4 << 20  # bytes from which NumPy asks for huge pages, on which rows lie as in virtual memory
 HIDDEN_ROWS = 4  # rows of a tile whose cache lines arrive while earlier steps are computed
 UNTRAINED_LINES = 4  # cache lines of a row of A in a K block before the hardware prefetcher follows it
 ROUNDED = 1 - 1e-9  # relative tolerance of a lower bound, which is summed in another order
@@ -103,8 +104,8 @@ class CpuModel:
             ldb = self.w.ldb or self.w.n
             size = element_bytes(self.w.types.b)
             rows = ceil(depth / self.costs.l2_ways)
-            if self.costs.l2_ways < 1 and ldb * size > PAGE:
-                # Physical addresses index L2, of which only the offset within a page is known.
+            if self.costs.l2_ways < 1 and ldb * size > PAGE and self.w.k * ldb * size < HUGE_PAGES:
+                # Physical addresses index L2, of which only the offset within a small page is known.
                 ldb = (PAGE + ldb * size % PAGE) // size
             self._collisions[depth] = l2 is not None and is_bad_leading_dimension(ldb, size, l2, rows=rows)
         return self._collisions[depth]

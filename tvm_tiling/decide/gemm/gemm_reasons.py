@@ -22,7 +22,8 @@ _ALWAYS = {
 def with_reasons(tiling: GemmTiling, why: dict[str, str]) -> GemmTiling:
     """Return `tiling` with a reason for every field named in `why`."""
     named = {**why, **_ALWAYS}
-    return replace(tiling, reasons=tuple(Reason(name, getattr(tiling, name), text) for name, text in named.items()))
+    found = ((name, getattr(tiling, name), text) for name, text in named.items())
+    return replace(tiling, reasons=tuple(Reason(*each) for each in found if each[1] is not None))
 
 
 def blocked_reasons(
