@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
@@ -29,6 +30,16 @@ class _SumOfProducts:
     out_dtype: str | None = None
     encoding: Encoding = PLAIN
     b_limit: int | None = None
+
+    def __repr__(self) -> str:
+        """Return the constructor's call, without arguments that change nothing."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        for name in [f.name for f in fields(self) if f.default is not MISSING]:  # type: ignore[arg-type]
+            fewer = {other: value for other, value in given.items() if other != name}
+            with suppress(WorkloadError):
+                if type(self)(**fewer) == self:
+                    given = fewer
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
     def _settle_types(self, owner: str) -> None:
         """Check the types during construction; defaults are stored as None, so that equal types compare equal."""
@@ -126,7 +137,7 @@ def refuse_encoding(encoding: Encoding) -> NoReturn:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class GemmWorkload(_SumOfProducts):
     """C[batch, m, n] = A[batch, m, k] * B[batch, k, n], all row-major.
 
@@ -215,7 +226,7 @@ class GemmWorkload(_SumOfProducts):
 LAYOUTS = ("NHWC", "NCHW", "NCHW4c", "NCHW8c", "NCHW16c", "NCHW32c")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ConvWorkload(_SumOfProducts):
     """A convolution: `n` images of [d x] h x w x ci, `co` kernels of [kd x] kh x kw x ci/groups.
 
@@ -349,7 +360,7 @@ CELL_GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 ACTIVATIONS = ("tanh", "relu")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RnnWorkload(_SumOfProducts):
     """Recurrent layers: `batch` sequences of `steps` vectors of `input_size` elements through `layers` layers of
     `hidden_size` units, in both directions if `bidirectional` (the next layer then takes 2 * hidden_size elements).

@@ -199,3 +199,16 @@ def test_one_configuration_of_open_rows_serves_few_and_many(first, last, tallest
         tiling = decide_blocked(w, ZEN4.cpu, Range(first, last))
         assert tiling.mr == tallest
         assert tiling.threads_m == 1 or first > 1
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "GemmWorkload(m=4, n=5, k=6)",
+        "GemmWorkload(m=4, n=5, k=32, dtype='int8', trans_b=True, lda=40)",
+        "GemmWorkload(m=4, n=5, k=32, dtype='float16', acc_dtype='float16', out_dtype='float32')",
+        "ConvWorkload(n=1, h=5, w=5, ci=3, co=4, kh=3, kw=3, padding=(1, 1, 1, 1))",
+    ],
+)
+def test_a_workload_is_printed_as_it_is_written(written):
+    assert repr(eval(written, vars(tt))) == written

@@ -351,3 +351,8 @@ def test_what_came_later_counts_where_it_is_set():
     }.items():
         assert with_field(machine, path, value).fingerprint() != machine.fingerprint(), path
     assert with_field(machine, "clock_mhz", 1.0).fingerprint() == machine.fingerprint()
+
+
+def test_a_description_is_printed_as_one_line():
+    assert str(Hardware.load("zen4-server-8c")) == "zen4-server-8c: znver4, 8 cores, 1 x 512-bit FMA, L1 32 KiB"
+    assert str(Hardware.load("vta")).startswith("vta: matrix engine, 256 MAC/cycle")

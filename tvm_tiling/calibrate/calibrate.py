@@ -87,7 +87,7 @@ def calibrate(*, busy: bool = False, scale: float = 1.0, announce: Callable[[str
     calibration = Calibration(
         machine=machine_key(plain.cpu),
         date=datetime.now(timezone.utc).date().isoformat(),
-        seconds=round(time.perf_counter() - start, 1),
+        seconds=max(0.1, round(time.perf_counter() - start, 1)),
         other_work=None if work.share is None else round(work.share, 4),
         measured=bench.found,
     )

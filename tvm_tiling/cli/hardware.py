@@ -11,7 +11,6 @@ from typing import Any
 import typer
 
 from ..errors import HardwareError
-from ..figures import quantity
 from ..hardware import Cache, Hardware
 from ..hardware.file import preset_names
 from ..hardware.kernel_costs import KernelCosts
@@ -63,7 +62,7 @@ def list_presets(as_json: bool = JSON) -> None:
     if as_json:
         print_json([_record(machine) for machine in machines])
     else:
-        print_table(("name", "machine", "fingerprint"), [(m.name, _summary(m), m.fingerprint()) for m in machines])
+        print_table(("name", "machine", "fingerprint"), [(m.name, m.summary, m.fingerprint()) for m in machines])
 
 
 @command.command(epilog=examples("tvm-tiling hardware show vta", "tvm-tiling hardware show vta --toml > mine.toml"))
@@ -122,7 +121,7 @@ def _print(machine: Hardware, as_json: bool, as_toml: bool) -> None:
     elif as_toml:
         print(machine.to_toml(), end="")
     else:
-        print(f"{machine.label}: {_summary(machine)}\n")
+        print(f"{machine}\n")
         print_table(("field", "value"), _rows(machine))
 
 
@@ -172,30 +171,3 @@ def _cell(value: Any) -> str:
 def _cache_text(cache: Cache) -> str:
     shared = "one core" if cache.cores == 1 else f"shared by {cache.cores} cores"
     return f"{cache.size / 1024:g} KiB, {cache.ways} ways, {cache.sets} sets, {cache.line}-byte lines, {shared}"
-
-
-def _summary(machine: Hardware) -> str:
-    parts = []
-    if machine.cpu is not None:
-        cpu = machine.cpu
-        units = f"{cpu.fma_units} x {cpu.vector_bits}-bit FMA"
-        cores = quantity(cpu.cores, "core")
-        parts.append(f"{cpu.mcpu or cpu.arch}, {cores}, {units}, L1 {cpu.caches[0].size // 1024} KiB")
-    if machine.near_tile is not None:
-        unit = machine.near_tile
-        buffers = "/".join(str(size // 1024) for size in (unit.buf_a, unit.buf_b, unit.acc_max))
-        parts.append(f"matrix engine, {unit.macs_per_cycle:g} MAC/cycle, buffers A/B/accumulators {buffers} KiB")
-    if machine.w_fold is not None:
-        folder = machine.w_fold
-        buffers = f"{folder.first_buffer_rows}/{folder.second_buffer_rows} rows"
-        engine = f"{folder.sub_units} x {folder.units} units of {folder.row_bytes}-byte rows"
-        parts.append(f"W-fold engine, {engine}, buffers input/weights {buffers}")
-    if machine.column is not None:
-        column = machine.column
-        tree = f"a tree of {column.tree_inputs}" if column.tree_inputs else "a full tree"
-        parts.append(f"column engine, {column.engines} x {column.multipliers} multipliers, {tree}")
-    if machine.vector is not None:
-        parts.append(f"vector engine of {machine.vector.lanes} lanes")
-    if machine.levels:
-        parts.append(f"levels {' / '.join(level.name for level in machine.levels)}")
-    return "; ".join(parts)

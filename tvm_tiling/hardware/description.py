@@ -15,6 +15,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ..errors import HardwareError
+from ..figures import quantity
 from . import checks
 from .area import Area
 from .calibration import Calibration
@@ -281,6 +282,37 @@ class Hardware:
     def to_toml(self) -> str:
         """Return the description as a TOML file that :meth:`load` reads back as an equal Hardware."""
         return toml_text(self)
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.summary}"
+
+    @property
+    def summary(self) -> str:
+        """One line: the units with their sizes."""
+        parts = []
+        if self.cpu is not None:
+            cpu = self.cpu
+            units = f"{cpu.fma_units} x {cpu.vector_bits}-bit FMA"
+            cores = quantity(cpu.cores, "core")
+            parts.append(f"{cpu.mcpu or cpu.arch}, {cores}, {units}, L1 {cpu.caches[0].size // 1024} KiB")
+        if self.near_tile is not None:
+            unit = self.near_tile
+            buffers = "/".join(str(size // 1024) for size in (unit.buf_a, unit.buf_b, unit.acc_max))
+            parts.append(f"matrix engine, {unit.macs_per_cycle:g} MAC/cycle, buffers A/B/accumulators {buffers} KiB")
+        if self.w_fold is not None:
+            folder = self.w_fold
+            buffers = f"{folder.first_buffer_rows}/{folder.second_buffer_rows} rows"
+            engine = f"{folder.sub_units} x {folder.units} units of {folder.row_bytes}-byte rows"
+            parts.append(f"W-fold engine, {engine}, buffers input/weights {buffers}")
+        if self.column is not None:
+            column = self.column
+            tree = f"a tree of {column.tree_inputs}" if column.tree_inputs else "a full tree"
+            parts.append(f"column engine, {column.engines} x {column.multipliers} multipliers, {tree}")
+        if self.vector is not None:
+            parts.append(f"vector engine of {self.vector.lanes} lanes")
+        if self.levels:
+            parts.append(f"levels {' / '.join(level.name for level in self.levels)}")
+        return "; ".join(parts)
 
     def fingerprint(self) -> str:
         """Return 16 hexadecimal digits that identify the machine in databases and caches of compiled code.
