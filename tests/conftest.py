@@ -111,14 +111,17 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def short_peaks() -> Iterator[None]:
-    """Every report of a model measures this machine's peaks, in 2 s of processor time. Here the figures need not be
-    accurate."""
+def short_measurements() -> Iterator[None]:
+    """Every report of a model measures this machine's peaks, in 2 s of processor time, and comparisons with other
+    libraries wait for their threads to sleep, 0.15 s for each sample. Here the figures need not be accurate."""
     from tvm_tiling import peak
+    from tvm_tiling.cli import bench_model, demo_products
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(peak, "SECONDS_PER_FIGURE", 0.0)
         patch.setattr(peak, "LEAST_CALLS", 3)
+        patch.setattr(bench_model, "SETTLE", 0.01)
+        patch.setattr(demo_products, "SETTLE", 0.01)
         yield
 
 

@@ -245,7 +245,7 @@ def test_a_worker_that_ends_again_and_again_is_reported_and_so_is_a_lost_tracker
 
 
 def test_workers_report_what_they_do_and_how_many_trials_they_answered():
-    with Fleet(predicting=2, per_process=1, delay=3.0) as fleet:
+    with Fleet(predicting=2, per_process=1, delay=1.0) as fleet:
         found = told(fleet.address, lambda found: len(found) == 2)
         assert [(own.busy, own.operator, own.trials, own.failed) for own in found] == [(False, "", 0, 0)] * 2
         measurer = RemoteMeasurer(fleet.address, HARDWARE)

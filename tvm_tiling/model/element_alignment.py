@@ -17,37 +17,42 @@ from tvm.tirx.buffer import BufferType
 def aligned_to_elements(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The same function without assumptions about the alignment of its parameters and of their views; memory that it
     allocates stays aligned."""
-    given = [parameter.ty for parameter in func.params if isinstance(parameter.ty, BufferType)]
-    allocated: list[BufferType] = []
+    # by handle; types of buffers are compared by their content
+    given = {parameter.ty.__chandle__() for parameter in func.params if isinstance(parameter.ty, BufferType)}
+    allocated: set[int] = set()
+    made: dict[int, tuple[BufferType, BufferType]] = {}  # the known one too, which keeps its handle from being reused
 
     def block(found: s_tir.SBlock) -> None:
-        allocated.extend(buffer.ty for buffer in found.alloc_buffers)
-        given.extend(region.buffer.ty for region in found.match_buffers)
+        allocated.update(buffer.ty.__chandle__() for buffer in found.alloc_buffers)
+        given.update(region.buffer.ty.__chandle__() for region in found.match_buffers)
 
     visits = [
         (s_tir.SBlock, block),
-        (tirx.AllocBuffer, lambda stmt: allocated.append(stmt.buffer.ty)),
-        (tirx.DeclBuffer, lambda stmt: given.append(stmt.buffer.ty)),
+        (tirx.AllocBuffer, lambda stmt: allocated.add(stmt.buffer.ty.__chandle__())),
+        (tirx.DeclBuffer, lambda stmt: given.add(stmt.buffer.ty.__chandle__())),
     ]
     tvm_ffi.structural_walk(func.body, visits)
 
     def renewed(known: BufferType) -> BufferType:
-        if _in(known, allocated) and not _in(known, given):
+        handle = known.__chandle__()
+        if handle in allocated and handle not in given:
             return known
-        return BufferType(
-            known.dtype,
-            known.storage_scope,
-            known.shape,
-            known.strides,
-            known.elem_offset,
-            max(1, tvm.DataType(str(known.dtype)).bits // 8),
-            known.offset_factor,
-            known.layout,
-            known.allocated_addr,
-        )
+        if handle not in made:
+            made[handle] = known, _of_elements(known)
+        return made[handle][1]
 
     return tvm_ffi.structural_map(func, (BufferType, renewed))
 
 
-def _in(known: BufferType, types: list[BufferType]) -> bool:
-    return any(known.same_as(other) for other in types)
+def _of_elements(known: BufferType) -> BufferType:
+    return BufferType(
+        known.dtype,
+        known.storage_scope,
+        known.shape,
+        known.strides,
+        known.elem_offset,
+        max(1, tvm.DataType(str(known.dtype)).bits // 8),
+        known.offset_factor,
+        known.layout,
+        known.allocated_addr,
+    )

@@ -28,6 +28,7 @@ Quotient: TypeAlias = "tirx.FloorDiv | tirx.FloorMod"
 
 _HIDDEN = tvm.ir.Op.get("tirx.reinterpret")  # of a value as its own type, which occurs nowhere else
 _LOOP = "tvm_tiling.hidden_loop"
+_FOUND = tvm_ffi.VisitInterrupt(None)  # ends a traversal
 _LEAVES = (tirx.BufferStore, tirx.Evaluate, tirx.Bind, tirx.AllocBuffer)
 
 
@@ -64,6 +65,12 @@ class _Hidden:
     def __init__(self, *, loops_too: bool) -> None:
         self.dividends, self.loops_too = False, loops_too
         self.loops: list[tirx.Stmt] = []
+        self._known: dict[tirx.Var, bool] = {}  # by variable
+        self._visits = (
+            (TensorLoad, lambda load: self._visit(load.source)),
+            (tirx.BufferStore, lambda store: self._visit(store.buffer)),
+            (tirx.Var, self._visit),
+        )
 
     def without(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function with these parts hidden."""
@@ -91,7 +98,7 @@ class _Hidden:
             return tirx.SeqStmt([self._put_away(*part) for part in parts]), False
         if isinstance(stmt, tirx.For):
             body, flat = self._without_flat_loops(stmt.body)
-            flat = flat and _is_flat(stmt.extent) and _is_flat(stmt.min)
+            flat = flat and self._is_flat(stmt.extent) and self._is_flat(stmt.min)
             if flat or body.same_as(stmt.body):
                 return stmt, flat
             made = tirx.For(
@@ -101,14 +108,14 @@ class _Hidden:
         if isinstance(stmt, tirx.IfThenElse):
             then = self._without_flat_loops(stmt.then_case)
             other = (None, True) if stmt.else_case is None else self._without_flat_loops(stmt.else_case)
-            if then[1] and other[1] and _is_flat(stmt.condition):
+            if then[1] and other[1] and self._is_flat(stmt.condition):
                 return stmt, True
             otherwise = None if other[0] is None else self._put_away(other[0], other[1])
             return tirx.IfThenElse(stmt.condition, self._put_away(*then), otherwise), False
         if isinstance(stmt, tirx.AttrStmt):
             body, flat = self._without_flat_loops(stmt.body)
             return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, self._put_away(body, flat)), False
-        return stmt, isinstance(stmt, _LEAVES) and _is_flat(stmt)
+        return stmt, isinstance(stmt, _LEAVES) and self._is_flat(stmt)
 
     def _put_away(self, stmt: tirx.Stmt, flat: bool) -> tirx.Stmt:
         """The statement, or its placeholder if it is a flat loop or condition."""
@@ -123,23 +130,21 @@ class _Hidden:
             return self.loops[int(call.args[1])]
         return stmt
 
+    def _is_flat(self, part: tirx.Stmt | Expr) -> bool:
+        """Return whether all buffers in a leaf or expression have one contiguous axis of static length. Excludes
+        buffers of truth values, whose type changes, and of dynamic length, which may be expressed differently."""
+        if isinstance(part, tirx.IntImm):
+            return True
+        if isinstance(part, tirx.AllocBuffer) and self._visit(part.buffer) is not None:
+            return False
+        return tvm_ffi.structural_walk(part, self._visits) is None
 
-def _is_flat(part: tirx.Stmt | Expr) -> bool:
-    """Return whether all buffers in a leaf or expression have one contiguous axis of static length. Excludes buffers of
-    truth values, whose type changes, and of dynamic length, which may be expressed differently."""
-    found: list[tirx.Var] = [part.buffer] if isinstance(part, tirx.AllocBuffer) else []
-
-    def note(variable: tirx.Var) -> None:
-        if tirx.is_buffer_var(variable):
-            found.append(variable)
-
-    visits = [
-        (TensorLoad, lambda load: found.append(load.source)),
-        (tirx.BufferStore, lambda store: found.append(store.buffer)),
-        (tirx.Var, note),
-    ]
-    tvm_ffi.structural_walk(part, visits)
-    return all(map(_stays, found))
+    def _visit(self, variable: tirx.Var) -> tvm_ffi.VisitInterrupt | None:
+        """End the traversal at a buffer that is not flat."""
+        flat = self._known.get(variable)
+        if flat is None:
+            flat = self._known[variable] = not tirx.is_buffer_var(variable) or _stays(variable)
+        return None if flat else _FOUND
 
 
 def _stays(buffer: tirx.Var) -> bool:
