@@ -200,3 +200,24 @@ def test_functions_of_bfloat16_inputs():
 def test_random_operators_are_refused(function):
     with pytest.raises(UnsupportedOperator, match=r"rand|exponential|bernoulli|dropout"):
         compiled(function, ODD)
+
+
+def test_numbers_rounded_to_bfloat16_within_a_kernel_are_rounded():
+    """TVM omits such a conversion: the error of the rounding, `low`, would be 0."""
+    weights = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+
+    def rounded(x):
+        high = x.bfloat16().float()
+        low = x - high
+        product = (x @ weights).bfloat16().float()
+        return (
+            high,
+            low.bfloat16().float(),
+            x.tanh().bfloat16().float(),
+            product,
+            product.relu(),
+            x.sum(1).bfloat16() * 3,
+        )
+
+    x = X + torch.rand(X.shape, generator=torch.Generator().manual_seed(0))
+    compare(rounded, x, atol=1e-6)

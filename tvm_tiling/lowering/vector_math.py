@@ -91,7 +91,7 @@ def with_vector_math(expr: Expr) -> Expr:
         function = _FUNCTIONS.get(name)
         if function is None or kind not in ("float32", "float16"):
             return call
-        if call.op.name != "tirx.log" and any(_holds_names(a) for a in call.args):
+        if call.op.name != "tirx.log" and any(holds_names(a) for a in call.args):
             return call
         arguments = [a if kind == "float32" else tirx.Cast("float32", a) for a in call.args]
         value = function(*arguments)
@@ -116,15 +116,16 @@ def as_bfloat16(value: Expr) -> Expr:
 
 
 def rounded_bits(value: Expr) -> Expr:
-    """Return the bits of a float32 `value` in bfloat16 as uint16."""
+    """Return the bits of a float32 `value` in bfloat16 as uint16, with its functions expanded."""
+    return _apart(_with(tirx.reinterpret("int32", with_vector_math(value)), nearest_bits))
 
-    def rounded(bits: Expr) -> Expr:
-        odd = tirx.bitwise_and(tirx.shift_right(bits, _whole(16)), _whole(1))
-        nearest = tirx.shift_right(bits + odd + _whole(0x7FFF), _whole(16))
-        is_nan = tirx.bitwise_and(bits, _whole(0x7FFFFFFF)) > _whole(0x7F800000)
-        return tirx.Cast("uint16", tirx.Select(is_nan, _whole(0x7FC0), nearest))
 
-    return _apart(_with(tirx.reinterpret("int32", with_vector_math(value)), rounded))
+def nearest_bits(bits: Expr) -> Expr:
+    """Return the bits in bfloat16, as uint16, of a float32 with these bits, which are repeated."""
+    odd = tirx.bitwise_and(tirx.shift_right(bits, _whole(16)), _whole(1))
+    nearest = tirx.shift_right(bits + odd + _whole(0x7FFF), _whole(16))
+    is_nan = tirx.bitwise_and(bits, _whole(0x7FFFFFFF)) > _whole(0x7F800000)
+    return tirx.Cast("uint16", tirx.Select(is_nan, _whole(0x7FC0), nearest))
 
 
 def holds_bfloat16(expr: Expr) -> bool:
@@ -180,7 +181,20 @@ def reads_bfloat16(expr: Expr) -> list[Expr]:
     return found
 
 
-def _holds_names(expr: Expr) -> bool:
+def rounded_functions(expr: Expr) -> list[Expr]:
+    """Return the values with functions that are converted to bfloat16 within `expr`."""
+    found: list[Expr] = []
+
+    def note(cast: tirx.Cast) -> None:
+        if str(cast.ty) == "bfloat16" and holds_function(cast.value):
+            found.append(cast.value)
+
+    tvm_ffi.structural_walk(expr, (tirx.Cast, note))
+    return found
+
+
+def holds_names(expr: Expr) -> bool:
+    """Return whether `expr` binds values to names."""
     found: list[tirx.Let] = []
     tvm_ffi.structural_walk(expr, (tirx.Let, found.append))
     return bool(found)

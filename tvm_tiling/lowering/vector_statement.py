@@ -21,7 +21,14 @@ from ..match.loop_axes import stride
 from .extents import as_index, times
 from .registers import register
 from .samples import Extent, is_open
-from .vector_math import holds_bfloat16, holds_function, nested_functions, reads_bfloat16, with_vector_math
+from .vector_math import (
+    holds_bfloat16,
+    holds_function,
+    nested_functions,
+    reads_bfloat16,
+    rounded_functions,
+    with_vector_math,
+)
 
 Expr: TypeAlias = tirx.Expr
 Resolve: TypeAlias = Callable[[TensorLoad], Expr]
@@ -89,8 +96,8 @@ def _first_of_all(expr: Expr) -> Expr | None:
     """Return a part of `expr` that needs its own statement, with its values in a register; None if there is none.
 
     This is a function within another's argument. For functions of bfloat16 it is also the conversion of an element in
-    memory to float32, and the whole value before its conversion to bfloat16: TVM does not look into named values, and
-    cannot repeat them.
+    memory to float32, and a value before its conversion to bfloat16: TVM does not look into named values, and cannot
+    repeat them.
     """
     if not holds_function(expr):
         return None
@@ -98,7 +105,7 @@ def _first_of_all(expr: Expr) -> Expr | None:
         return expr.value
     if holds_choice(expr):
         return None
-    parts = [*reads_bfloat16(expr), *nested_functions(expr)]
+    parts = [*reads_bfloat16(expr), *nested_functions(expr), *rounded_functions(expr)]
     return parts[0] if parts else None
 
 

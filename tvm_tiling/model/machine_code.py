@@ -15,6 +15,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call
 
+from ..lowering.half_rounding import rounding
 from ..lowering.named_values import without_names
 from ..lowering.wrapping import by_bits
 from ..match.floats import exact, with_zeros
@@ -33,7 +34,7 @@ TRUSTED = "tvm_tiling.trusted_arguments"  # attribute of PrimFuncs that need not
 
 def object_of(func: tirx.PrimFunc, target: tvm.target.Target) -> bytes:
     """The object file of `func`, under the name KERNEL."""
-    func = by_bits(aligned_to_elements(unmarked_extents(loops_from_zero(exact(func)))))
+    func = rounding(by_bits(aligned_to_elements(unmarked_extents(loops_from_zero(exact(func))))))
     with tvm.transform.PassContext(opt_level=3):
         mod = _lowered(func.with_attr("global_symbol", KERNEL), target)
         module = tvm.get_global_func("target.build.llvm")(mod, target)
