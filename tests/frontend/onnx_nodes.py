@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import onnx
 from apart import apart
 from default_build import run as run_default
 from onnx import numpy_helper
+from onnx.backend.test.case import node as node_cases
+from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 
 from tvm_tiling.errors import TilingError
@@ -27,8 +31,26 @@ NARROW = {number for name, number in _TYPES if name.startswith(("FLOAT8", "FLOAT
 ULPS = 2  # tolerance for half types, relative: the expected values are rounded after each operation, too
 
 
+def case_named(name: str) -> TestCase:
+    """Return a node test of the onnx package. Of its modules, each of which computes the expected values of its tests
+    when it is imported, in all 4 s, only those are imported that mention the name or have an operator's name that the
+    test's begins with."""
+    plain, mention = name.removeprefix("test_").replace("_", ""), f'"{name}"'
+    for path in sorted(Path(node_cases.__file__).parent.glob("*.py")):
+        if plain.startswith(path.stem.replace("_", "")) or mention in path.read_text(encoding="utf-8"):
+            _imported(f"{node_cases.__name__}.{path.stem}")
+    found = {case.name: case for case in node_cases._NodeTestCases}
+    return found.get(name) or cases()[name]
+
+
+def _imported(module: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of overflows in expected values
+        importlib.import_module(module)
+
+
 @functools.lru_cache(maxsize=1)
-def cases() -> dict:
+def cases() -> dict[str, TestCase]:
     """Return every node test of the onnx package, by name."""
     with warnings.catch_warnings():
         # The cases compute their expected values when they are created, with overflow warnings.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from onnx_nodes import by_default_build, cases, check, deciding
+from onnx_nodes import by_default_build, case_named, check, deciding
 
 # One or two for each converter of this package, and for each input that must be known before the run.
 PLAIN = [
@@ -70,10 +70,10 @@ def with_slow(names, others):
 
 @pytest.mark.parametrize("name", with_slow(PLAIN, COMPILED))
 def test_node(name):
-    check(cases()[f"test_{name}"], by_default_build)
+    check(case_named(f"test_{name}"), by_default_build)
 
 
 @pytest.mark.parametrize("name", with_slow(WITH_PARAMS, COMPILED_WITH_PARAMS))
 def test_node_with_values_given_before_the_run(name):
-    case = cases()[f"test_{name}"]
+    case = case_named(f"test_{name}")
     check(case, by_default_build, fixed=deciding(case))

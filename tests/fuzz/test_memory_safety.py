@@ -12,7 +12,7 @@ from families import WALLED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="protects pages as Linux does")
 FOLDER = Path(__file__).parent
-CASES = {"indices": 3, "coordinates": 3, "integers": 3}  # tests/slow/test_random_cases_10k.py runs thousands
+CASES = {"indices": 2, "coordinates": 2, "integers": 2}  # tests/slow/test_random_cases_10k.py runs thousands
 
 WITHOUT_BOUNDS = """
 import numpy as np

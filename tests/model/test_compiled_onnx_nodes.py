@@ -74,14 +74,14 @@ WITH_PARAMS = [
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_node(name):
-    from onnx_nodes import by_compile, cases, check
+    from onnx_nodes import by_compile, case_named, check
 
-    check(cases()[f"test_{name}"], by_compile)
+    check(case_named(f"test_{name}"), by_compile)
 
 
 @pytest.mark.parametrize("name", WITH_PARAMS)
 def test_node_with_values_given_before_the_run(name):
-    from onnx_nodes import by_compile, cases, check, deciding
+    from onnx_nodes import by_compile, case_named, check, deciding
 
-    case = cases()[f"test_{name}"]
+    case = case_named(f"test_{name}")
     check(case, by_compile, fixed=deciding(case))

@@ -104,6 +104,6 @@ def test_four_writers_at_once_lose_nothing_on_a_server(url):
 
 
 def test_killed_writers_and_generations_on_a_server(url):
-    kill_adders(url, 5, seed=3)
-    kill_generation(url, 5, seed=4)
+    kill_adders(url, 3, seed=3)
+    kill_generation(url, 3, seed=4)
     finish_generation(url)

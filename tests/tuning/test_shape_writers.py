@@ -16,11 +16,11 @@ def test_a_killed_writer_leaves_the_database_whole(tmp_path):
 
 def test_a_killed_generation_goes_on_and_comes_to_the_same_end(tmp_path):
     url = f"sqlite:///{tmp_path}/x.db"
-    assert kill_generation(url, 10, seed=2) >= 3
+    assert kill_generation(url, 5, seed=2) >= 3
     finish_generation(url)
 
 
 def test_killed_sessions_of_tuning_lose_nothing_and_the_last_comes_to_the_end(tmp_path):
     url = f"sqlite:///{tmp_path}/x.db"
-    assert kill_tuning(url, 12, seed=3) >= 3
+    assert kill_tuning(url, 6, seed=3) >= 3
     finish_tuning(url)
