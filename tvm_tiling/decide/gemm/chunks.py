@@ -25,7 +25,7 @@ from dataclasses import replace
 from ...hardware.description import Hardware
 from ...hardware.near_tile import NearTile
 from ..tiling import GemmTiling, ProductChunks
-from .product_time import ProductEngines
+from .product_time import ProductEngines, engines_for
 from .split_time import split_cycles
 from .traffic import Product, ceil_div
 from .unsplit import unsplit_nest
@@ -46,7 +46,7 @@ def product_chunks(p: Product, tiling: GemmTiling, hardware: Hardware) -> Produc
 def _chunks(p: Product, tiling: GemmTiling, hardware: Hardware) -> ProductChunks:
     unit = hardware.near_tile
     assert unit is not None  # product_on has refused machines without it
-    engines = ProductEngines(p, hardware)
+    engines = engines_for(p, hardware)
     if tiling.partition_k < p.k:
         chunks = _split(p, tiling, unit, engines)
         return replace(chunks, cycles=split_cycles(p, tiling, chunks, engines))

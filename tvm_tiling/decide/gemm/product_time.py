@@ -8,6 +8,7 @@ third.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -92,6 +93,7 @@ class ProductEngines:
             self.leaving = max(self.leaving, p.d_out / out_rate)
         self.one_port = external.ports == 1
         self.one_queue = self.one_port or machine.queue_of("load_a") == machine.queue_of("load_b")
+        self._known: dict[tuple[PieceNest, int], float] = {}
 
     def products(self, rows: np.ndarray, columns: np.ndarray, depth: np.ndarray) -> np.ndarray:
         """Return the cycles of the matrix engine, 0 for empty pieces."""
@@ -107,7 +109,13 @@ class ProductEngines:
 
     def cycles(self, nest: PieceNest, most: int = MOST_TIMED) -> float:
         """Return the cycles from the first load to the last store. With more than about `most` instructions, only some
-        groups of the streamed operand are simulated and the others extrapolated."""
+        groups of the streamed operand are simulated and the others extrapolated. Partitions of similar sizes lead to
+        the same nests: each is simulated once."""
+        if (nest, most) not in self._known:
+            self._known[nest, most] = self._cycles(nest, most)
+        return self._known[nest, most]
+
+    def _cycles(self, nest: PieceNest, most: int) -> float:
         p = self.product
         kept, passing = (p.m, p.n) if nest.keeps_a else (p.n, p.m)
         partitions, groups = ceil_div(kept, nest.step), ceil_div(passing, nest.group)
@@ -231,6 +239,12 @@ class ProductEngines:
                 gone.append(left + latency)
         done[-1] = max(done[-1], left + latency if self.leaving else 0)
         return done
+
+
+@functools.lru_cache(maxsize=16)
+def engines_for(p: Product, hardware: Hardware) -> ProductEngines:
+    """Return the engines of one matrix multiplication, which remember what they have simulated."""
+    return ProductEngines(p, hardware)
 
 
 def whole_cycles(cycles: np.ndarray) -> np.ndarray:

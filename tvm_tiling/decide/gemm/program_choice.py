@@ -37,7 +37,7 @@ from .best import (
 )
 from .chunks import product_chunks
 from .product_energy import product_energy
-from .product_time import ProductEngines
+from .product_time import ProductEngines, engines_for
 from .traffic import Config, Product, ceil_div, smallest_partition
 from .unsplit import hasty_cycles
 
@@ -67,7 +67,7 @@ def best_program(p: Product, tiling: GemmTiling, hardware: Hardware, prefer: Pre
     if leaves_for_free(hardware) and prefer in ("utilisation", "traffic"):
         return None
     own = _of_tiling(p, tiling, hardware)
-    engines = ProductEngines(p, hardware)
+    engines = engines_for(p, hardware)
     best, found = own, [own]
     shown = {_choices(tiling)}
     for config in other_configs(p, split_order):

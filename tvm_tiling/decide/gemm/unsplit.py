@@ -26,7 +26,7 @@ import numpy as np
 from ...hardware.description import Hardware
 from ...hardware.near_tile import NearTile
 from ..tiling import GemmTiling
-from .product_time import PieceNest, ProductEngines
+from .product_time import PieceNest, ProductEngines, engines_for
 from .traffic import Product, ceil_div, round_down
 
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of parts into which a partition, a group or K may be divided
@@ -52,7 +52,7 @@ def unsplit_nest(p: Product, tiling: GemmTiling, hardware: Hardware) -> Unsplit:
     """Return the fastest loop nest for the partitions of `tiling`."""
     unit = hardware.near_tile
     assert unit is not None  # product_on has refused machines without it
-    engines = ProductEngines(p, hardware)
+    engines = engines_for(p, hardware)
     sides = _Sides.of(p, tiling, unit)
     cycles, best = _fastest(p, engines, sides, TIMED)
     return _refined(p, engines, sides, cycles, best)
@@ -62,7 +62,7 @@ def hasty_cycles(p: Product, tiling: GemmTiling, hardware: Hardware) -> float:
     """Return the cycles of a quickly found loop nest, in most cases little more than those of the best one."""
     unit = hardware.near_tile
     assert unit is not None  # product_on has refused machines without it
-    engines = ProductEngines(p, hardware)
+    engines = engines_for(p, hardware)
     _, best = _fastest(p, engines, _Sides.of(p, tiling, unit), HASTY)
     return engines.cycles(best.nest, MOST_TIMED)
 
