@@ -125,6 +125,12 @@ class Cpu:
         """The clock, or the assumed value."""
         return self.clock_mhz or ASSUMED_MHZ
 
+    @property
+    def kernel_registers(self) -> int:
+        """Vector registers that the tiles of kernels fill. Without a microarchitecture, LLVM's schedule of a tile that
+        fills 16 registers moves a broadcast ahead and a sum to memory: 4 x 3 vectors then run at 0.8 of the rate."""
+        return self.vector_registers - (self.vector_registers == 16 and not self.mcpu)
+
     @functools.cached_property
     def kernel_costs(self) -> KernelCosts:
         """Costs of kernels other than multiply-adds and memory traffic."""

@@ -91,7 +91,7 @@ class DirectChoice:
     def register_tiles(self) -> Iterator[tuple[int, int, int]]:
         """Yield (rows, columns, vectors): the widest row that the registers allow, even parts of it, and several
         rows."""
-        s, registers = self.shape, self.cpu.vector_registers
+        s, registers = self.shape, self.cpu.kernel_registers
         wide, high = s.w.points, s.h.points
         widest = ceil_div(s.co, self.lanes)
         narrowest = 1 if widest == 1 or wide * high == 1 else 2

@@ -114,7 +114,7 @@ def decide_open_winograd(
         _Choice(workloads, cpu, m, packing == "ahead", rows, vectors)
         for m in tile_sizes
         for vectors in range(1, min(MOST_VECTORS, ceil_div(sample.co, cpu.lanes(4))) + 1)
-        if (rows := min(MOST_ROWS, tallest(cpu.vector_registers, vectors))) > 0
+        if (rows := min(MOST_ROWS, tallest(cpu.kernel_registers, vectors))) > 0
     ]
     if not choices:
         raise UnsupportedOperator("conv: the predicted error of Winograd convolution exceeds the tolerance")

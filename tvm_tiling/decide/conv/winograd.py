@@ -254,7 +254,7 @@ class WinogradModel:
         # channels.
         narrowest = 1 if widest == 1 or share == 1 else 2
         for vectors in range(narrowest, min(widest, 6) + 1):
-            most = tallest(self.cpu.vector_registers, vectors)
+            most = tallest(self.cpu.kernel_registers, vectors)
             if most < 1:
                 return
             top = min(most, share)

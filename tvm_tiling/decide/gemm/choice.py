@@ -97,7 +97,7 @@ class ProductChoice:
     def register_tiles(self, form: str | None) -> Iterator[tuple[int, int]]:
         """Yield (m, z) within the registers: the tallest for each z, and even divisions of m, in whole blocks of a
         matrix instruction."""
-        registers = self.cpu.vector_registers
+        registers = self.cpu.kernel_registers
         widest = ceil_div(self.w.n, self.lanes)
         # A single vector needs more loads than multiply-adds, m * z / (m + z) < 1, so it is used only for a single row
         # or vector.

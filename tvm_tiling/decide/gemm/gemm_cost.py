@@ -318,7 +318,9 @@ class CpuModel:
         block_groups = groups / blocks
         panel = block_groups * nr * b_word
         block = block_groups * config.columns * b_word
-        if in_place:
+        if in_place and self.w.k * self.row <= self.l1 / 2:
+            b_bytes = 0.0  # all of B stays in L1
+        elif in_place:
             # Each step reads one row of B, on a page of its own unless rows are short. If the rows collide in L2, the
             # panel does not stay there from one tile to the next.
             stays = panel <= self.l2 * self.costs.l2_share and not self.collides(int(block_groups))

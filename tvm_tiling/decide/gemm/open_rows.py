@@ -224,7 +224,7 @@ def _priced(
     found = {}
     engine = open_engine(workload, cpu, prepacked=around.prepacked, any_rows=options.deterministic)
     for vectors in range(1, MOST_VECTORS + 1):
-        rows = min(MOST_ROWS, tallest(cpu.vector_registers, vectors, rows=engine.rows))
+        rows = min(MOST_ROWS, tallest(cpu.kernel_registers, vectors, rows=engine.rows))
         if rows < 1:
             continue
         tile = replace(options, microkernel=(rows, vectors))
