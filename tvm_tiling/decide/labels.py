@@ -195,7 +195,7 @@ _OWN = {
 }
 """Labels of fields whose meaning depends on the decision's `op`, or on the record of which they are a part."""
 
-_WORDS = {
+_WORDS: dict[str, dict[str, str]] = {
     "pack_a": {"none": "no", "inline": "some rows", "pack": "yes"},
     "pack_b": {"none": "no", "pack": "at run time", "ahead": "in advance"},
     "pack_w": {"none": "no", "run": "at run time", "ahead": "in advance"},
