@@ -199,7 +199,6 @@ _WORDS: dict[str, dict[str, str]] = {
     "pack_a": {"none": "no", "inline": "some rows", "pack": "yes"},
     "pack_b": {"none": "no", "pack": "at run time", "ahead": "in advance"},
     "pack_w": {"none": "no", "run": "at run time", "ahead": "in advance"},
-    "prefetch_w": "weights prefetched",
     "stays": {"a": "A", "b": "B", "": "none"},
     "split_level": {"": "none"},
     "sums": {"acc": "accumulator", "out": "output buffer"},
