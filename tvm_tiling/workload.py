@@ -24,6 +24,7 @@ class _SumOfProducts:
     """Properties common to all workloads of multiply-accumulates, derived from `macs` and the fields of types."""
 
     op: ClassVar[str]
+    named: ClassVar[tuple[str, ...]] = ()
     dtype: str
     acc_dtype: str | None
     b_dtype: str | None = None
@@ -32,9 +33,11 @@ class _SumOfProducts:
     b_limit: int | None = None
 
     def __repr__(self) -> str:
-        """Return the constructor's call, without arguments that change nothing."""
+        """Return the constructor's call, without arguments that change nothing; those of `named` are always shown."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         for name in [f.name for f in fields(self) if f.default is not MISSING]:  # type: ignore[arg-type]
+            if name in self.named:
+                continue
             fewer = {other: value for other, value in given.items() if other != name}
             with suppress(WorkloadError):
                 if type(self)(**fewer) == self:
@@ -373,6 +376,7 @@ class RnnWorkload(_SumOfProducts):
     """
 
     op: ClassVar[str] = "rnn"
+    named: ClassVar[tuple[str, ...]] = ("cell",)
 
     cell: str = "lstm"
     batch: int = 1

@@ -305,6 +305,23 @@ def test_rows_of_b_on_huge_pages_evict_each_other_from_l2():
     assert collides(16384, 64) and not collides(2048, 64) and not collides(16400, 64)
 
 
+@pytest.mark.parametrize("mcpu", ["", "skylake"])
+def test_an_unknown_microarchitecture_leaves_one_of_16_registers_free(mcpu):
+    """LLVM's general schedule keeps a sum in memory if a tile fills them."""
+    machine = Hardware.load("skylake-desktop-8c")
+    machine = replace(machine, cpu=replace(machine.cpu, mcpu=mcpu))
+    w = GemmWorkload(m=16384, n=72, k=64)
+    choice = ProductChoice(w, machine.cpu, packing="ahead", plain_a=True, plain_b=True)
+    most = max((rows + 1) * vectors + 1 for rows, vectors in choice.register_tiles(None))
+    assert most == (16 if mcpu else 15)
+    assert decide_on_cpu(w, machine, microkernel=(4, 3)).mr == 4  # where it is asked for
+
+
+def test_a_small_right_operand_stays_in_l1():
+    tall = decide_on_cpu(GemmWorkload(m=16384, n=64, k=64), cores(2))
+    assert tall.pack_b == "none" and tall.threads_m == 2
+
+
 def test_many_colliding_rows_are_slower_than_as_many_as_ways():
     """4096 x 4096 x 8 on Sapphire Rapids: 33 GFLOP/s in tiles of 30 rows, 60 in tiles of 12."""
     cpu = cores(2).cpu
