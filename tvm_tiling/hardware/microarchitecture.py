@@ -110,8 +110,8 @@ TIGER_LAKE = replace(ICE_LAKE_CLIENT, mcpu="tigerlake", l2=(1280, 20), l3=(3072,
 # BERT-base, whose weights come from memory, wait 32 to 170 us longer if both cores read all weights: 4.6 to 8 bytes per
 # cycle. Start of threads: two calibrations found 778 and 899 ns. With 800 instead of 2300, ShuffleNet v2 takes 1.65 ms
 # instead of 1.86: its small operators run on both cores, each of which then reads what it has written itself.
-# Few rows: with weights from memory, 14 x 1024 x 4096 takes 405 us on two cores if kernels prefetch them and 900 if not,
-# 8 rows 333 and 405; up to 2 rows take the same time either way.
+# Few rows: with weights from memory, 14 x 1024 x 4096 takes 405 us on two cores if kernels prefetch them and 900 if
+# not, 8 rows 333 and 405; up to 2 rows take the same time either way.
 SAPPHIRE_RAPIDS = replace(
     ICE_LAKE_SERVER,
     mcpu="sapphirerapids",

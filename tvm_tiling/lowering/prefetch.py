@@ -13,8 +13,8 @@ as the memory. Column blocks of 128 KB whose successor is prefetched by all tile
 with 3 x 3 taps, the weights in memory.
 
 From how many rows on that pays is a cost of the processor (`prefetching_rows`). 8 x 1024 x 4096 takes 582 without and
-666 with prefetch on a Zen 4; with its weights in memory, 14 x 1024 x 4096 takes 900 and 405 on the Xeon. A prefetch never
-faults, so prefetching past the end is harmless.
+666 with prefetch on a Zen 4; with its weights in memory, 14 x 1024 x 4096 takes 900 and 405 on the Xeon. A prefetch
+never faults, so prefetching past the end is harmless.
 """
 
 from __future__ import annotations
