@@ -317,9 +317,15 @@ def test_an_unknown_microarchitecture_leaves_one_of_16_registers_free(mcpu):
     assert decide_on_cpu(w, machine, microkernel=(4, 3)).mr == 4  # where it is asked for
 
 
-def test_a_small_right_operand_stays_in_l1():
-    tall = decide_on_cpu(GemmWorkload(m=16384, n=64, k=64), cores(2))
-    assert tall.pack_b == "none" and tall.threads_m == 2
+def test_a_small_right_operand_is_read_from_l1_in_place_too():
+    w = GemmWorkload(m=16384, n=50, k=64)
+    choice = ProductChoice(w, cores(2).cpu, packing="run", plain_a=True, plain_b=True)
+    kernels = {
+        config.pack_b: choice.model.parts(config)["kernel"]
+        for config in choice.configs(None, (6, 4), whole_k=True)
+        if config.threads == (1, 2, 1, 1) and config.rows_outside
+    }
+    assert kernels["none"] == kernels["pack"]
 
 
 def test_many_colliding_rows_are_slower_than_as_many_as_ways():

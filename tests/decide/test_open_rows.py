@@ -74,7 +74,9 @@ def test_kernels_prefetch_weights_where_that_was_measured():
     found = decide_open_rows(w, measured, Options(prepacked=True), AHEAD)
     assert found.prefetch_b and "B prefetched" in found.explain()
     plain = decide_open_rows(w, measured, Options(prepacked=False), replace(AHEAD, prepacked=False))
-    assert plain.prefetch_b is None and decided(768, 768).prefetch_b is None
+    without = decided(768, 768)
+    assert plain.prefetch_b is None and without.prefetch_b is None
+    assert "prefetched" not in plain.explain() and "prefetched" not in without.explain()
 
 
 def test_a_machine_without_a_cpu_is_refused():

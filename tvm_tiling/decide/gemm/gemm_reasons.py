@@ -18,6 +18,8 @@ _ALWAYS = {
     "predicted_seconds": "of the slowest core, at the clock frequency that the system reports",
 }
 
+PREFETCHED = "its first read may be from memory"  # of prefetch_b
+
 
 def with_reasons(tiling: GemmTiling, why: dict[str, str]) -> GemmTiling:
     """Return `tiling` with a reason for every field named in `why`."""
@@ -77,7 +79,7 @@ def blocked_reasons(
         else "each core adds up all of its K",
         "pack_a": f"as in kernel variant {tiling.form}",
         "pack_b": packing[tiling.pack_b or "none"],
-        "prefetch_b": "its first read may be from memory",
+        "prefetch_b": PREFETCHED,
         "load_a": "once per block of columns",
         "load_b": "for packing; tiles read the packed copy" if tiling.pack_b != "none" else "once per tile of rows",
     }

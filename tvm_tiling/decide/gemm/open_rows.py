@@ -24,6 +24,7 @@ from ..options import Options
 from ..surroundings import Surroundings
 from ..tiling import Decision, GemmTiling, Reason
 from .dot_engine import dot_engine
+from .gemm_reasons import PREFETCHED
 from .microkernel import tallest
 from .one_order import open_depth
 
@@ -135,9 +136,8 @@ def opened(
         if copied
         else chosen.partition_k
     )
-    reasons = [
-        reason for reason in chosen.reasons if reason.field not in ("form", "mr", "inner_order", "keep", "pack_a")
-    ]
+    others = ("form", "mr", "inner_order", "keep", "pack_a", "prefetch_b")
+    reasons = [reason for reason in chosen.reasons if reason.field not in others]
     own = {field.name: getattr(chosen, field.name) for field in fields(GemmTiling)}
     prefetches = chosen.pack_b == "ahead" and (chosen.mr or 0) >= cpu.kernel_costs.prefetching_rows
     return OpenGemmTiling(
@@ -161,6 +161,7 @@ def opened(
                     else []
                 ),
                 *reasons,
+                *([Reason("prefetch_b", prefetches, PREFETCHED)] if prefetches else []),
                 Reason("ranges", len(ranges), ranges_why),
             ),
         },
