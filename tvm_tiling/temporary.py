@@ -91,10 +91,9 @@ def temporary_folder() -> Iterator[Path]:
 
 def _remove(path: Path, process: int) -> None:
     """Remove a folder of this process, completely even on Ctrl-C, which is then raised."""
-    if process != os.getpid():
-        return
     try:
-        shutil.rmtree(path, ignore_errors=True)
+        if process == os.getpid():
+            shutil.rmtree(path, ignore_errors=True)
     except BaseException:
         _remove(path, process)
         raise

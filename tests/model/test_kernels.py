@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -137,11 +139,29 @@ def test_an_error_of_a_kernel_is_raised_and_ends_the_threads(monkeypatch):
     def failing(*_):
         raise tt.WorkloadError("as wanted")
 
-    before = threading.active_count()
+    before = _thread._count()
     monkeypatch.setattr(kernels_module, "object_of", failing)
     with pytest.raises(tt.WorkloadError, match="as wanted"):
         tt.compile(module(), cache=False)
-    assert threading.active_count() == before
+    assert ends_with(before)
+
+
+def test_an_error_of_the_progress_function_ends_the_compilation():
+    def failing(_: BuildProgress) -> None:
+        raise ZeroDivisionError("as wanted")
+
+    before = _thread._count()
+    with pytest.raises(ZeroDivisionError, match="as wanted"):
+        tt.compile(module(), cache=False, progress=failing)
+    assert ends_with(before)
+
+
+def ends_with(threads: int) -> bool:
+    """Threads end shortly after the last thing they do in Python."""
+    until = time.monotonic() + 10
+    while _thread._count() > threads and time.monotonic() < until:
+        time.sleep(0.001)
+    return _thread._count() == threads
 
 
 def test_only_kernels_that_are_given_arguments_check_them():
@@ -167,7 +187,7 @@ def test_llvm_does_not_optimise_what_runs_once_where_the_jit_does_not_link(kind,
     )
     monkeypatch.setattr(kernels_module.cc, "get_cc", lambda: compiler)
     with kernels_for(this_cpu()) as kernels:
-        kernels.start(product(), kind).result()
+        kernels.start(product(), kind).get()
     assert levels == [level]
 
 

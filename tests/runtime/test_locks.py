@@ -7,9 +7,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
+from interrupts import interrupted_at_each_call
 
 from tvm_tiling.model import run_many
 from tvm_tiling.model.accel import segments
@@ -25,7 +27,7 @@ def held_by_another_thread(lock) -> Iterator[None]:
     taken, over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with lock:
+        with lock.current:
             taken.set()
             over.wait()
 
@@ -53,31 +55,43 @@ def in_child(act: Callable[[], object]) -> int:
     return os.waitpid(child, 0)[1]
 
 
-def is_usable(lock) -> bool:
-    with lock:
-        return not lock.acquire(blocking=False)
+def is_free(lock) -> bool:
+    free = lock.current.acquire(blocking=False)
+    if free:
+        lock.current.release()
+    return free
+
+
+def is_free_for_others(lock) -> bool:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(is_free, lock).result()
 
 
 @needs_fork
 def test_a_child_finds_a_lock_free_that_another_thread_held():
     lock = ForkSafeLock()
     with held_by_another_thread(lock):
-        assert in_child(lambda: is_usable(lock)) == 0
-        assert not lock.acquire(blocking=False)  # the parent's is held as before
-    assert is_usable(lock)
+        assert in_child(lambda: is_free(lock)) == 0
+        assert not is_free(lock)  # the parent's is held as before
+    assert is_free(lock)
 
 
 @needs_fork
 def test_the_thread_that_forks_keeps_its_lock():
     lock = ForkSafeLock()
+    with lock.current:
+        assert in_child(lambda: not is_free_for_others(lock)) == 0
 
-    def still_held() -> bool:
-        held = not lock.acquire(blocking=False)
-        lock.release()
-        return held and is_usable(lock)
 
-    with lock:
-        assert in_child(still_held) == 0
+def test_ctrl_c_leaves_no_lock_held():
+    """At every call that Python's code makes within the block or on the way to it."""
+    lock = ForkSafeLock()
+
+    def used() -> None:
+        with lock.current:
+            len("")
+
+    assert interrupted_at_each_call(used, lambda: is_free_for_others(lock) or pytest.fail("held")) >= 2
 
 
 def test_one_thread_at_a_time():
@@ -86,7 +100,7 @@ def test_one_thread_at_a_time():
     def work() -> None:
         nonlocal inside, most
         for _ in range(20):
-            with lock:
+            with lock.current:
                 inside += 1
                 most = max(most, inside)
                 time.sleep(0.0002)
@@ -104,7 +118,7 @@ def test_one_thread_at_a_time():
 @pytest.mark.parametrize("lock", [launcher._lock, run_many._lock, segments._lock], ids=["launcher", "many", "segments"])
 def test_locks_of_modules_are_free_in_a_child(lock):
     with held_by_another_thread(lock):
-        assert in_child(lambda: is_usable(lock)) == 0
+        assert in_child(lambda: is_free(lock)) == 0
 
 
 @needs_fork

@@ -185,7 +185,7 @@ class Executable:
         if runs < 1:
             raise WorkloadError(f"runs = {runs}; expected 1 or more")
         try:
-            with _profiling:
+            with _profiling.current:
                 return variant.profile(values, runs)
         except RuntimeError as error:
             raise WorkloadError(f"the run cannot be profiled: {error}") from None

@@ -9,10 +9,8 @@ cache only once at all.
 from __future__ import annotations
 
 import contextlib
-import heapq
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from enum import Enum
 from types import TracebackType
 
@@ -34,6 +32,7 @@ from .kernel_cache import KernelCache
 from .machine_code import TRUSTED, at_level, named, object_of
 from .native_objects import make_ahead
 from .space import require_space
+from .workers import Result, Workers
 
 # Attributes of a PrimFunc that affect its machine code.
 _READ = ("tirx.noalias", "s_tir", "tirx.is_host_func", TRUSTED)
@@ -67,7 +66,7 @@ class Kernels:
         progress: Told | None = None,
     ) -> None:
         """`workers`: number of threads. `progress` is called whenever a kernel has been built, from any thread, but
-        never concurrently."""
+        never concurrently; its error ends the compilation."""
         self.target = target
         self.instructions = instructions_of(target)
         optimised = at_level(target, LEVEL)
@@ -79,16 +78,13 @@ class Kernels:
         if not linked:
             load_linker()  # before any thread starts
         self._targets = {kind: packing if kind is Kind.PACKING else optimised for kind in Kind}
-        self._workers = workers
+        self._workers = Workers(workers)
         self._cache = cache or KernelCache(None)
         self._progress = progress
         # by the hash of the function
-        self._known: dict[tuple[int, Kind], list[tuple[tirx.PrimFunc, Future[bytes]]]] = {}
-        self._waiting: list[tuple[int, int, Callable[[], None]]] = []
-        self._changed = threading.Condition()
-        self._threads: list[threading.Thread] = []
-        self._ended = False
-        self._added = self._asked = self._done = self._expected = 0
+        self._known: dict[tuple[int, Kind], list[tuple[tirx.PrimFunc, Result]]] = {}
+        self._asked = self._done = self._expected = 0
+        self._telling = threading.Lock()
 
     @property
     def lacking(self) -> str:
@@ -106,12 +102,7 @@ class Kernels:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         """Discard kernels that are no longer waited for."""
-        with self._changed:
-            self._ended = True
-            self._waiting.clear()
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
+        self._workers.end()
         if kind is None:
             self._cache.make_space()
 
@@ -121,54 +112,33 @@ class Kernels:
 
     def start_native(self) -> None:
         """Compile the native sources that are linked into a model's library."""
-        self._add(-2 * _FIRST, self._make_native)
+        self._workers.add(-2 * _FIRST, self._make_native)
 
-    def start(self, func: tirx.PrimFunc, kind: Kind) -> Future[bytes]:
+    def start(self, func: tirx.PrimFunc, kind: Kind) -> Result:
         """Compile `func`; the object file uses the generic name, see named()."""
         func = _bare(func)
         alike = self._known.setdefault((tvm_ffi.structural_hash(func), kind), [])
         for other, result in alike:
             if tvm_ffi.structural_equal(other, func):
                 return result
-        result = Future[bytes]()
+        result = Result()
         alike.append((func, result))
         self._asked += 1
-        self._add(-_FIRST if kind is Kind.PACKING else -_stores(func), lambda: self._make(func, kind, result))
+        order = -_FIRST if kind is Kind.PACKING else -_stores(func)
+        self._workers.add(order, lambda: self._make(func, kind, result))
         return result
 
     def objects(self, functions: Mapping[str, tirx.PrimFunc], kinds: Callable[[str], Kind]) -> list[bytes]:
         """The object files of `functions` under their names, after all are compiled."""
         made = [(name, self.start(func, kinds(name))) for name, func in functions.items()]
-        return [named(result.result(), name) for name, result in made]
-
-    def _add(self, order: int, job: Callable[[], None]) -> None:
-        with self._changed:
-            heapq.heappush(self._waiting, (order, self._added, job))
-            self._added += 1
-            self._changed.notify()
-        if len(self._threads) < self._workers:
-            thread = threading.Thread(target=self._work, name="tvm-tiling-kernels")
-            thread.start()
-            # not earlier: an interrupted start must not leave a thread that cannot be joined
-            self._threads.append(thread)
-
-    def _work(self) -> None:
-        """The loop of a worker thread: execute the first job, until the context ends."""
-        while True:
-            with self._changed:
-                while not self._waiting:
-                    if self._ended:
-                        return
-                    self._changed.wait()
-                job = heapq.heappop(self._waiting)[2]
-            job()
+        return [named(result.get(), name) for name, result in made]
 
     def _make_native(self) -> None:
         """Errors are raised when the library is linked, which tries again."""
         with contextlib.suppress(Exception):
             make_ahead(self._cache, None if self.instructions is None else self.instructions.arch)
 
-    def _make(self, func: tirx.PrimFunc, kind: Kind, result: Future[bytes]) -> None:
+    def _make(self, func: tirx.PrimFunc, kind: Kind, result: Result) -> None:
         try:
             key = self._key(func, kind) if self._cache.keeps else None
             content = None if key is None else self._cache.get(key)
@@ -176,12 +146,15 @@ class Kernels:
                 content = object_of(_safe(func, kind), self._targets[kind])
                 if key is not None:
                     self._cache.put(key, content)
+            self._tell()
         except BaseException as error:  # raised in the waiting thread
-            result.set_exception(error)
-            return
-        result.set_result(content)
+            result.set(error)
+        else:
+            result.set(content)
+
+    def _tell(self) -> None:
         if self._progress is not None:
-            with self._changed:
+            with self._telling:
                 self._done += 1
                 self._progress(BuildProgress(self._done, max(self._expected, self._asked)))
 

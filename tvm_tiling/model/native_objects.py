@@ -64,7 +64,7 @@ def _object(source: Path, cache: KernelCache, arch: str | None) -> bytes | None:
     compiler = compiler_for(arch)
     if compiler is None or not (sys.platform.startswith("linux") or arch not in (None, host_arch())):
         return None
-    with _lock:
+    with _lock.current:
         if (source, compiler) not in _made:
             text = source.read_text(encoding="utf-8")
             key = cache.key(f"{_identity(compiler[0])} {(*compiler[1:], *_OPTIONS)} {text}")

@@ -37,7 +37,8 @@ def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
             policies[policy] = policies.get(policy, 0) + 1
         else:  # anything other than a model for this CPU runs sequentially
             policies = None
-    if not policies or len(runs) < 2 or not _lock.acquire(blocking=False):
+    lock = _lock.current
+    if not policies or len(runs) < 2 or not lock.acquire(blocking=False):
         return [_run(executable, inputs) for executable, inputs in runs]
     try:
         is_concurrent, is_timed = next_way(policies)
@@ -47,7 +48,7 @@ def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
                 return results
         return _timed(runs, policies) if is_timed else [_run(executable, inputs) for executable, inputs in runs]
     finally:
-        _lock.release()
+        lock.release()
 
 
 def _run(executable: Any, inputs: Any) -> Any:

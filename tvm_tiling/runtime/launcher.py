@@ -42,7 +42,7 @@ def install_pool(library: NativeLibrary | None, cores: int) -> bool:
         return False
     processors = processors_at_load()
     cores = min(cores, len(processors))
-    with _lock:
+    with _lock.current:
         if _first is None:
             _first = library, share(0, cores - 1, *processors)
             if limit := library.address(_LIMIT):
@@ -118,7 +118,7 @@ def limited(threads: int) -> contextlib.AbstractContextManager[None]:
 
 def first_library() -> NativeLibrary | None:
     """The library whose launch runs the loops of all models; None if no model has threads of its own."""
-    with _lock:
+    with _lock.current:
         return None if _first is None else _first[0]
 
 

@@ -7,33 +7,20 @@ import threading
 
 
 class ForkSafeLock:
-    """A lock for `with`. In a forked process it is free, unless the forking thread holds it: the other threads, which
-    could release it, do not exist there."""
+    """A lock, for `with lock.current:`. In a forked process it is free, unless the forking thread holds it: the other
+    threads, which could release it, do not exist there.
+
+    `current` is the interpreter's own lock. One with a method of this class in its place would stay held for ever after
+    Ctrl-C in that method.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holder = 0
+        self.current = threading.RLock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
 
-    def acquire(self, blocking: bool = True) -> bool:
-        """Acquire the lock; return whether this thread holds it now."""
-        acquired = self._lock.acquire(blocking)
-        if acquired:
-            self._holder = threading.get_ident()
-        return acquired
-
-    def release(self) -> None:
-        """Release the lock."""
-        self._holder = 0
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
     def _forked(self) -> None:
-        if self._holder != threading.get_ident():
-            self._lock, self._holder = threading.Lock(), 0
+        if self.current.acquire(blocking=False):  # free, or held by this thread
+            self.current.release()
+        else:
+            self.current = threading.RLock()

@@ -95,7 +95,7 @@ class PlanRunner:
         found = self._known.get(shapes)
         if found is None:
             assert self._open is not None
-            with self._lock:
+            with self._lock.current:
                 try:
                     found = self._open.at(sizes())
                 except ValueError as error:

@@ -62,7 +62,7 @@ class Segments:
 
 def _register(number: int) -> None:
     """Register a segment number in TVM; the running executable determines its program."""
-    with _lock:
+    with _lock.current:
         if number not in _REGISTERED:
             function: Callable[..., None] = partial(_call, number)
             tvm_ffi.register_global_func(f"{SEGMENT}{number}", function, override=True)
