@@ -64,11 +64,43 @@ def accelerated() -> object:
     return tt.compile(module, target="vsim/vta", calibration=[net.arrays()[0]], cache=False)
 
 
+def decoder() -> onnx.ModelProto:
+    """Attention of new tokens over cached and new ones, with dynamic numbers of both."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.uniform(-1, 1, (24, 24)).astype("float32") for name in ("q", "k", "v")}
+    nodes = [
+        helper.make_node("MatMul", ["x", "q"], ["queries"]),
+        helper.make_node("Concat", ["past", "x"], ["all"], axis=1),
+        helper.make_node("MatMul", ["all", "k"], ["keys"]),
+        helper.make_node("MatMul", ["all", "v"], ["values"]),
+        helper.make_node("Transpose", ["keys"], ["turned"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["queries", "turned"], ["scores"]),
+        helper.make_node("Add", ["scores", "mask"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["shares"]),
+        helper.make_node("MatMul", ["shares", "values"], ["y"]),
+        helper.make_node("Tile", ["mask", "twice"], ["z"]),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "decoder",
+        [
+            value("x", TensorProto.FLOAT, (1, "new", 24)),
+            value("past", TensorProto.FLOAT, (1, "old", 24)),
+            value("mask", TensorProto.FLOAT, ("new", "old + new")),
+        ],
+        [value("y", TensorProto.FLOAT, None), value("z", TensorProto.FLOAT, None)],
+        [*(numpy_helper.from_array(v, n) for n, v in weights.items()), numpy_helper.from_array(np.array([2, 3]), "twice")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 KINDS: dict[str, Callable[[], Any]] = {
     "convolutions": lambda: tt.compile(Network((1, 3, 17, 17)).module(odd_convolutions), cache=False),
     "recurrent": lambda: tt.compile(lstm(), cache=False),
     "integers": lambda: tt.compile(integers(), cache=False),
     "encoder": lambda: tt.compile(Network((1, 17, 24)).module(attention), cache=False),
+    "decoder": lambda: tt.compile(decoder(), cache=False),
     "accelerated": accelerated,
 }
 # By format. Object files do not depend on how they are stored, so that the kinds with different packing suffice.

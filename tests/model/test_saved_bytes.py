@@ -14,10 +14,11 @@ import pytest
 import tvm
 from networks import Network
 from saving import SAVED, odd_convolutions
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.support import cc
 
 import tvm_tiling as tt
+from tvm_tiling.lowering import size_order  # noqa: F401 - what frontends and passes import
 from tvm_tiling.lowering.prim_func import packed_memory
 from tvm_tiling.model import operators
 from tvm_tiling.model.build import build_packing
@@ -56,6 +57,18 @@ def test_two_processes_give_equal_files(form, tmp_path):
         for byte in map(int, SEEDS):
             assert not any(bytes([fill]) * 16 in (folders[0] / name).read_bytes() for fill in (byte, byte ^ 0xFF)), name
         assert any(member.endswith(".so" if form == "linked" else ".objects") for member in first)
+
+
+def test_sizes_are_passed_in_the_order_of_their_use():
+    """TVM's own set of them would be in the order of addresses: one time in 720 that of their use."""
+    names = "cafebd"
+    sizes = [tirx.Var(name, "int64") for name in names]
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((4,), "float32"))
+    with builder.function("main", [x, *(relax.Var(f"of {size.name}", relax.ShapeType([size])) for size in sizes)]):
+        total = builder.emit_te(lambda a, *given: te.compute((4,), lambda i: a[i] * sum(given[1:], given[0])), x, *sizes)
+        builder.emit_func_output(total)
+    (func,) = (func for func in builder.get().functions.values() if isinstance(func, tirx.PrimFunc))
+    assert [param.name for param in func.params][1:-1] == list(names)
 
 
 def contents(path: Path) -> dict[str, bytes]:

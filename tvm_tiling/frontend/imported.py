@@ -12,6 +12,7 @@ from tvm import relax, tirx
 
 from ..errors import ModelFormatError
 from ..limits import MAX_EXTENT
+from ..lowering import size_order  # noqa: F401 - for TVM
 from ..lowering.samples import samples
 from ..sizes import Named, OpenSizes, Shape, leading_of
 

@@ -14,6 +14,7 @@ from tvm import relax, tirx
 from ...errors import ModelFormatError
 from ...lowering.bounded import bounded
 from ...lowering.integers import defined
+from ...lowering import size_order  # noqa: F401 - for TVM
 from ...lowering.no_terms import started
 from ...lowering.softmax_weight import with_softmax_weights
 from ...refusal import refused
