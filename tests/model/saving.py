@@ -68,6 +68,7 @@ def decoder() -> onnx.ModelProto:
     """Attention of new tokens over cached and new ones, with dynamic numbers of both."""
     rng = np.random.default_rng(0)
     weights = {name: rng.uniform(-1, 1, (24, 24)).astype("float32") for name in ("q", "k", "v")}
+    weights["twice"] = np.array([2, 3])
     nodes = [
         helper.make_node("MatMul", ["x", "q"], ["queries"]),
         helper.make_node("Concat", ["past", "x"], ["all"], axis=1),
@@ -90,7 +91,7 @@ def decoder() -> onnx.ModelProto:
             value("mask", TensorProto.FLOAT, ("new", "old + new")),
         ],
         [value("y", TensorProto.FLOAT, None), value("z", TensorProto.FLOAT, None)],
-        [*(numpy_helper.from_array(v, n) for n, v in weights.items()), numpy_helper.from_array(np.array([2, 3]), "twice")],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 

@@ -65,10 +65,13 @@ def test_sizes_are_passed_in_the_order_of_their_use():
     sizes = [tirx.Var(name, "int64") for name in names]
     builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((4,), "float32"))
     with builder.function("main", [x, *(relax.Var(f"of {size.name}", relax.ShapeType([size])) for size in sizes)]):
-        total = builder.emit_te(lambda a, *given: te.compute((4,), lambda i: a[i] * sum(given[1:], given[0])), x, *sizes)
-        builder.emit_func_output(total)
+        builder.emit_func_output(builder.emit_te(times_total, x, *sizes))
     (func,) = (func for func in builder.get().functions.values() if isinstance(func, tirx.PrimFunc))
     assert [param.name for param in func.params][1:-1] == list(names)
+
+
+def times_total(x: te.Tensor, *sizes: tirx.Var) -> te.Tensor:
+    return te.compute((4,), lambda i: x[i] * sum(sizes[1:], sizes[0]))
 
 
 def contents(path: Path) -> dict[str, bytes]:

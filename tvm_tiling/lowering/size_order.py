@@ -1,7 +1,7 @@
 """The sizes that a function of dynamic shapes takes as numbers, in the order of their use.
 
-TVM keeps them in a set, which lists variables by their addresses: the same model gave other functions in another process,
-so that files differed and kernels were found in the cache by chance. Importing this module replaces that set.
+TVM keeps them in a set, which lists variables by their addresses: the same model gave other functions in another
+process, so that files differed and kernels were found in the cache by chance. Importing this module replaces that set.
 """
 
 from __future__ import annotations

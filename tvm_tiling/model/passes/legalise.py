@@ -12,9 +12,9 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from ...errors import ModelFormatError
+from ...lowering import size_order  # noqa: F401 - for TVM
 from ...lowering.bounded import bounded
 from ...lowering.integers import defined
-from ...lowering import size_order  # noqa: F401 - for TVM
 from ...lowering.no_terms import started
 from ...lowering.softmax_weight import with_softmax_weights
 from ...refusal import refused
