@@ -108,6 +108,17 @@ REFUSED = [
     ("bench none.onnx", 1, "none.onnx does not exist"),
     ("demo none.onnx", 1, "none.onnx does not exist"),
     ("generate none.gguf --tokens 1", 1, "none.gguf does not exist"),
+    # ---- outputs that would replace inputs
+    ("compile net.onnx -o net.onnx", 1, "net.onnx is an input of this command; expected another path for the output"),
+    ("compile net.onnx --precision int8 --calibration x.npz -o x.npz", 1, "x.npz is an input of this command"),
+    ("run net.onnx --input x.npz -o ./x.npz", 1, "x.npz is an input of this command"),
+    ("report net.onnx -o net.onnx", 1, "net.onnx is an input of this command"),
+    ("tune net.onnx --html net.onnx", 1, "net.onnx is an input of this command"),
+    ("tune gemm 8 8 8 --database shapes.db --html shapes.db", 1, "shapes.db is an input of this command"),
+    ("convert net.onnx -o net.onnx", 1, "net.onnx is an input of this command"),
+    ("simulate text.vsim --save text.vsim", 1, "text.vsim is an input of this command"),
+    (f"simulate {GEMM} --target vta -o page --trace page", 1, "page is given for two outputs"),
+    (f"{SWEEP} --field clock_mhz --values 50 --target bad.toml -o bad.toml", 1, "bad.toml is an input of this command"),
     # ---- sizes
     ("compile open.onnx --batch x", 1, "--batch x is not a size; expected 4, 1,4,8 or 1..16"),
     ("compile open.onnx --batch 0", 1, "--batch 0 is not a size"),

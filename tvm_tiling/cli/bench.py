@@ -23,7 +23,7 @@ from .model_options import (
     model_options,
     seconds_option,
 )
-from .output import print_json
+from .output import check_outputs, print_json
 
 CHECKOUT = Path(__file__).parents[2]
 RESULTS = Path("results")
@@ -82,6 +82,7 @@ def command(
         return
     if input_file or options.given or options.target:
         raise BenchError(f"--input, --target, {MODEL_OPTIONS} apply to models")
+    check_outputs([output, html], [suite])
     run = _driver("run")
     known = _driver("suite").suite_names()
     if not suite.endswith(".toml"):

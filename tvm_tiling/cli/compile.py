@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..atomic_file import refuse_unwritable
 from ..errors import WorkloadError
 from ..figures import quantity, size
 from .model_options import (
@@ -19,7 +18,7 @@ from .model_options import (
     machine_of,
     model_options,
 )
-from .output import print_json
+from .output import check_outputs, print_json
 
 if TYPE_CHECKING:
     from ..tuning.shapes.database import ShapeDatabase
@@ -58,7 +57,7 @@ def command(
     from ..model.compile import compile_model
     from ..model.precision.record import FLOAT32
 
-    refuse_unwritable(output)
+    check_outputs([output], [model, params, database, options.target, *options.calibration])
     if is_executable(model):
         raise WorkloadError(f"{model} is compiled already; expected a model")
     settled, machine = options.settled(), machine_of(options.target)

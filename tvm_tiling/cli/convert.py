@@ -6,10 +6,10 @@ from pathlib import Path
 
 import typer
 
-from ..atomic_file import atomic_file, refuse_unwritable
+from ..atomic_file import atomic_file
 from ..errors import ModelFormatError, WorkloadError
 from .model_options import SHAPE, ModelOptions, require_file
-from .output import print_json, working
+from .output import check_outputs, print_json, working
 from .table import print_table
 
 EXAMPLES = (
@@ -43,7 +43,7 @@ def command(
     from ..frontend.relay.import_relay import ACCEPTED, read_relay
     from ..frontend.relay.params import mapped
 
-    refuse_unwritable(output)
+    check_outputs([output], [model, params])
     require_file(model)
     shapes = ModelOptions(shape=shape).sizes()["shapes"]
     if any(len(sizes) == 0 for sizes in shapes.values()):

@@ -1,4 +1,4 @@
-"""Output shared by the commands: JSON, progress on standard error, the width of the terminal, examples in help."""
+"""Output shared by the commands: JSON, checks of output files, progress, the terminal's width, examples in help."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from ..atomic_file import refuse_unwritable
+from ..errors import WorkloadError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -32,6 +35,24 @@ def width() -> int:
 def print_json(value: Any) -> None:
     """Print `value` as indented JSON, keys in the given order."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def check_outputs(outputs: Iterable[str | os.PathLike[str] | None], inputs: Iterable[str]) -> None:
+    """Check the files that a command writes before it does any work; empty names are skipped.
+
+    Raises OSError for a file that cannot be written, WorkloadError for one that the command also reads or that is given
+    for two outputs: writing it would replace an input. `inputs` may contain words that are not files.
+    """
+    read = {os.path.realpath(name) for name in inputs if name and "\0" not in name}
+    written: set[str] = set()
+    for path in filter(None, outputs):
+        refuse_unwritable(path)
+        place = os.path.realpath(path)
+        if place in read:
+            raise WorkloadError(f"{path} is an input of this command; expected another path for the output")
+        if place in written:
+            raise WorkloadError(f"{path} is given for two outputs; expected a path for each")
+        written.add(place)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..accel.program.magic import is_program
-from ..atomic_file import refuse_unwritable
 from ..errors import HardwareError, ModelFormatError, WorkloadError
 from ..measure import Condition, Side, StopRule, paired
 from ..plain_text import plain_json
@@ -28,7 +27,7 @@ from .model_options import (
     target_option,
 )
 from .operator_text import OPERATORS
-from .output import print_json, working
+from .output import check_outputs, print_json, working
 from .table import print_report, print_table
 
 if TYPE_CHECKING:
@@ -86,9 +85,8 @@ def command(
 
     The HTML report is a single file without external resources.
     """
-    for path in filter(None, (output, trace)):
-        refuse_unwritable(path)
     name = " ".join(subject)
+    check_outputs([output, trace], [name, against, input_file, options.target, *options.calibration])
     machine = machine_of(options.target)
     accelerated = machine is not None and machine.cpu is None
     result = _result(name)

@@ -7,7 +7,6 @@ from typing import Any
 
 import typer
 
-from ..atomic_file import refuse_unwritable
 from .array_file import write_arrays
 from .model_options import (
     INPUT,
@@ -17,7 +16,7 @@ from .model_options import (
     model_options,
     opened,
 )
-from .output import print_json
+from .output import check_outputs, print_json
 from .table import print_table
 
 EXAMPLES = (
@@ -39,9 +38,7 @@ def command(
 
     With an accelerator as --target, the operators that it supports are executed by the simulator.
     """
-
-    if output:
-        refuse_unwritable(output)
+    check_outputs([output], [model, input_file, options.target, *options.calibration])
     executable = opened(model, options)
     result = executable.run(inputs_of(executable, input_file))
     outputs = dict(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import typer
 
 from ..accel.timing.simulate import simulate
-from ..atomic_file import refuse_unwritable
 from ..report.page import write_page
 from ..report.simulation_page import simulation_page
 from .model_options import (
@@ -21,7 +20,7 @@ from .model_options import (
     choose,
     target_option,
 )
-from .output import print_json, working
+from .output import check_outputs, print_json, working
 from .simulated import print_simulated, subject_of
 from .table import print_table
 
@@ -55,8 +54,7 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Print all results as JSON."),
 ) -> None:
     """Simulate a program, an operator or a model on an accelerator: cycles, stalls, data movement and energy."""
-    for path in filter(None, (trace, output, save)):
-        refuse_unwritable(path)
+    check_outputs([trace, output, save], [" ".join(subject), target, *calibration])
     choose("--prefer", prefer, GOALS)
     model = ModelOptions(batch=batch, dim=dim, shape=shape, calibration=calibration)
     with working("recording the program"):

@@ -13,7 +13,6 @@ import typer
 from typer.core import TyperCommand
 
 from ..accel.report.sweep import SweepPoint, check_objectives, pareto, sweep, sweep_table
-from ..atomic_file import refuse_unwritable
 from ..errors import HardwareError
 from ..report.page import write_page
 from ..report.sweep_page import sweep_page
@@ -30,7 +29,7 @@ from .model_options import (
     choose,
     target_option,
 )
-from .output import print_json
+from .output import check_outputs, print_json
 from .simulated import subject_of
 from .table import print_table
 
@@ -99,8 +98,7 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Print the results of all machines as JSON."),
 ) -> None:
     """Sweep hardware parameters of an accelerator: cycles, utilisation, energy and area of every combination."""
-    if output:
-        refuse_unwritable(output)
+    check_outputs([output], [" ".join(subject), target, *calibration])
     fields = _ranges(field, values)
     by = by or ("cycles,energy,area" if len(fields) > 1 else "")
     objectives = [word.strip() for word in by.split(",")] if by else []

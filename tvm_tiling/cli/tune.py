@@ -7,7 +7,6 @@ from typing import Any
 
 import typer
 
-from ..atomic_file import refuse_unwritable
 from ..errors import ModelFormatError, WorkloadError
 from .model_options import (
     AHEAD,
@@ -25,7 +24,7 @@ from .model_options import (
     target_option,
 )
 from .operator_text import OPERATORS, parse_product
-from .output import print_json
+from .output import check_outputs, print_json
 
 DATABASE = "shapes.db"
 TUNED = ("float32", "bfloat16", "float16")  # precisions of models on CPUs
@@ -87,8 +86,7 @@ def command(
     """
     from ..tuning.tune import tune
 
-    if html:
-        refuse_unwritable(html)
+    check_outputs([log, html], [" ".join(subject), database.removeprefix("sqlite:///"), target, *calibration])
     found, sizes = (
         _subject(subject),
         ModelOptions(batch=batch, dim=dim, shape=shape, precision=precision, calibration=calibration),
