@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -165,8 +166,24 @@ def test_a_choice_by_measuring_is_refused():
 
 
 def test_tuning_here_for_another_architecture_is_refused():
-    with pytest.raises(HardwareError, match=r"which is x86_64, but neoverse-v1 is aarch64; expected 'rpc://"):
+    with pytest.raises(HardwareError, match=r"which is x86_64, but neoverse-v1 is aarch64; .* runner='rpc://"):
         tt.tune(tt.GemmWorkload(m=8, n=8, k=8), V1, trials=1)
+
+
+@pytest.mark.parametrize("field", ["mcpu", "cores"])
+def test_costs_are_not_measured_here_for_another_cpu(field, tmp_path):
+    here = tt.Hardware.detect()
+    more = here.cpu.threads + 1
+    other = {"mcpu": "another"} if field == "mcpu" else {"cores": more, "threads": more}
+    machine = dataclasses.replace(here, cpu=dataclasses.replace(here.cpu, **other))
+    product = tt.GemmWorkload(m=8, n=8, k=8)
+    with pytest.raises(HardwareError, match="costs are measured on this CPU, which is"):
+        tt.tune(product, machine, trials=1)
+    with (
+        tt.ShapeDatabase(str(tmp_path / "shapes.db")) as database,
+        pytest.raises(HardwareError, match="costs are measured on this CPU, which is"),
+    ):
+        database.generate(target=machine, shapes=[product], limit=0)
 
 
 def test_cpus_are_targets_by_name(tmp_path):

@@ -7,12 +7,11 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..errors import HardwareError, WorkloadError
+from ..errors import WorkloadError
 from ..hardware.description import Hardware
-from ..hardware.instruction_sets import host_arch
 from ..old_names import old_arguments
 from ..target import Target, hardware_of
-from .measuring.runner import LOCAL, Runner
+from .measuring.runner import LOCAL, Runner, refuse_other_cpu
 from .measuring.template import BUILDING, TIMING, Template
 
 if TYPE_CHECKING:
@@ -72,11 +71,8 @@ def tune(
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         raise WorkloadError(f"trials = {trials!r}; expected a whole number of at least 1")
     hardware = hardware_of(target)
-    if runner == LOCAL and hardware.cpu is not None and hardware.cpu.arch != host_arch():
-        raise HardwareError(
-            f"runner 'local' measures on this CPU, which is {host_arch()}, but {hardware.name} is "
-            f"{hardware.cpu.arch}; expected 'rpc://host:port/key' of such machines"
-        )
+    if runner == LOCAL:
+        refuse_other_cpu(hardware, "this CPU, or runner='rpc://host:port/key' of such machines")
     with _started(runner, hardware) as template:
         from .tuned import tuned  # takes some tenths of a second, during which the template imports what it needs
 

@@ -6,7 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from ...errors import TilingError
+from ...errors import HardwareError, TilingError
+from ...figures import quantity
+from ...hardware.description import Hardware
+from ...hardware.instruction_sets import host_arch
 
 if TYPE_CHECKING:
     from .measurer import Measurer
@@ -20,6 +23,27 @@ _ADDRESS = re.compile(r"rpc://(?P<host>[^:/\[\]]+|\[[0-9a-fA-F:]+\]):(?P<port>\d
 
 class RunnerError(TilingError):
     """Unknown or unreachable runner."""
+
+
+def refuse_other_cpu(hardware: Hardware, elsewhere: str) -> None:
+    """Raise HardwareError if `hardware` describes a CPU that this machine is not: costs measured here would be stored
+    as its own. `elsewhere`: what to do instead."""
+    if hardware.cpu is None:
+        return
+    if hardware.cpu.arch != host_arch():
+        own, other = host_arch(), hardware.cpu.arch
+    else:
+        here = Hardware.detect(calibrated=False).cpu
+        assert here is not None
+        if hardware.cpu.mcpu and here.mcpu and hardware.cpu.mcpu != here.mcpu:
+            own, other = here.mcpu, hardware.cpu.mcpu
+        elif hardware.cpu.cores > here.threads:
+            own, other = (f"one with {quantity(count, 'core')}" for count in (here.threads, hardware.cpu.cores))
+        else:
+            return
+    raise HardwareError(
+        f"costs are measured on this CPU, which is {own}, but {hardware.name} is {other}; expected {elsewhere}"
+    )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from ...hardware.description import Hardware
 from .incumbents import TrialFailed
 from .local import LocalMeasurer
 from .measurer import Job, Measured, Measurer
+from .runner import refuse_other_cpu
 from .simulator import SimulatorMeasurer
 
 ROUNDS = 3
@@ -24,7 +25,9 @@ PAUSE = 0.25  # seconds between rounds
 
 
 def measurer_for_shapes(hardware: Hardware) -> Measurer:
-    """Return the measurer for a database of shapes on `hardware`: this CPU with repeated timing, or the simulator."""
+    """Return the measurer for a database of shapes on `hardware`: this CPU with repeated timing, or the simulator.
+    HardwareError for another CPU."""
+    refuse_other_cpu(hardware, "this CPU or an accelerator")
     return SimulatorMeasurer() if hardware.cpu is None else SteadyMeasurer()
 
 
