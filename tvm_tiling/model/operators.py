@@ -47,6 +47,7 @@ from ..sizes import Range
 from ..workload import ConvWorkload, GemmWorkload
 from .build import build_packing
 from .kernels import Kernels, Kind, trusted
+from .operator_forms import form_of
 from .passes.dataflow import Rewriter, is_op, rewrite
 from .report import OperatorRecord
 
@@ -60,7 +61,7 @@ class Operator:
     """One PrimFunc of a model: its kind, the number of its calls, and its decision.
 
     `kind` is "convolution", "gemm", "attention", "recurrence" or "other"; `flops` are those of one call, 0 if they
-    are not counted. `workload` is that of a convolution or matrix multiplication, `prepacked` whether its weights are
+    are not counted. `form` is what an operator without a decision computes. `workload` is that of a convolution or matrix multiplication, `prepacked` whether its weights are
     packed at compile time, `epilogue` the name of its epilogue, `rows` the range of a dynamic number of rows for which
     a configuration may be known. `nodes`: the model nodes computed by its calls, in order.
     """
@@ -69,6 +70,7 @@ class Operator:
     kind: str
     calls: int
     flops: int = 0
+    form: str | None = None
     tiling: _Tiling | None = None
     workload: GemmWorkload | ConvWorkload | None = None
     prepacked: bool = False
@@ -168,7 +170,7 @@ def record_of(operator: Operator) -> OperatorRecord:
         kind=operator.kind,
         calls=operator.calls,
         flops=operator.flops * operator.calls,
-        form=tiling.form if tiling is not None else None,
+        form=tiling.form if tiling is not None else operator.form,
         why=tiling.why("form") if tiling is not None else "",
         predicted_seconds=None if predicted is None else predicted * operator.calls,
         decision=json.loads(tiling.to_json()) if tiling is not None else None,
@@ -264,7 +266,7 @@ def _schedule(
     if isinstance(supported, UnsupportedOperator) or _is_reduction(own, supported[1].workload, hardware):
         main, tiling = decide_fallback(func, name, hardware)
         if tiling is None:
-            return main, Operator(name=name, kind="other", calls=len(calls)), None, None
+            return main, Operator(name=name, kind="other", calls=len(calls), form=form_of(func)), None, None
         flops = tiling.shape.flops
         return main, Operator(name=name, kind="attention", calls=len(calls), flops=flops, tiling=tiling), None, None
     scheduled, program = supported

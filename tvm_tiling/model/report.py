@@ -22,10 +22,11 @@ class OperatorRecord:
     `calls` in one run, None if unknown or not measured.
 
     `kind` is "convolution", "gemm", "attention", "recurrence", "other" or "runtime"; `flops` are the operations of one
-    call as the model defines them, 0 if they are not counted. `form` is the algorithm or kernel variant, `why` the
-    reason for it, `decision` the decision as returned by its `to_dict`. `workload` is that of one call of a convolution
-    or a matrix multiplication, as returned by its `to_dict`. `nodes`: names of the model's nodes computed by all its
-    calls, in order; empty if the model has no names.
+    call as the model defines them, 0 if they are not counted. `form` is the algorithm or kernel variant, or what an
+    operator of kind "other" computes ("reduction", "element-wise", "data movement"), `why` the reason for it,
+    `decision` the decision as returned by its `to_dict`. `workload` is that of one call of a convolution or a matrix
+    multiplication, as returned by its `to_dict`. `nodes`: names of the model's nodes computed by all its calls, in
+    order; empty if the model has no names.
     """
 
     name: str
