@@ -61,9 +61,10 @@ class Operator:
     """One PrimFunc of a model: its kind, the number of its calls, and its decision.
 
     `kind` is "convolution", "gemm", "attention", "recurrence" or "other"; `flops` are those of one call, 0 if they
-    are not counted. `form` is what an operator without a decision computes. `workload` is that of a convolution or matrix multiplication, `prepacked` whether its weights are
-    packed at compile time, `epilogue` the name of its epilogue, `rows` the range of a dynamic number of rows for which
-    a configuration may be known. `nodes`: the model nodes computed by its calls, in order.
+    are not counted. `form` is what an operator without a decision computes. `workload` is that of a convolution or
+    matrix multiplication, `prepacked` whether its weights are packed at compile time, `epilogue` the name of its
+    epilogue, `rows` the range of a dynamic number of rows for which a configuration may be known. `nodes`: the model
+    nodes computed by its calls, in order.
     """
 
     name: str
