@@ -52,7 +52,7 @@ def test_show_of_machines_with_many_tables(capsys):
     code, out, _ = run(capsys, "show", "dla3")
     assert code == 0 and "levels cluster / unit / array" in out and "levels.unit.bytes_a" in out
     code, out, _ = run(capsys, "show", "rnn16k")
-    assert code == 0 and "column engine, 1 x 16384 multipliers, a full tree" in out
+    assert code == 0 and "column engine, 1 x 16384 multipliers, a full adder tree" in out
 
 
 def test_show_json_is_the_description(capsys):

@@ -105,7 +105,7 @@ def test_prepacked_weights_of_an_operator(capsys, monkeypatch, words, warned):
             ("gemm", "64", "64", "64", "--runner", "ssh://x"),
             "--runner ssh://x is not supported; expected 'local', or 'rpc://",
         ),
-        (("gemm", "64", "64", "64", "--batch", "4"), "for a model only"),
+        (("gemm", "64", "64", "64", "--batch", "4"), "applies to models"),
         (("gemm", "64", "64", "64", "--database", "/no/such/folder/x.db"), "/no/such/folder"),
         (("gemm", "64", "64", "64", "--log", "/no/such/folder/x.jsonl"), "directory /no/such/folder does not exist"),
         (("gemm", "64", "64", "64", "--html", "/no/such/folder/x.html"), "directory /no/such/folder does not exist"),

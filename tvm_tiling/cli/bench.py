@@ -12,13 +12,12 @@ from typing import Any
 
 import typer
 
-from ..errors import TilingError
+from ..errors import TilingError, nearest
 from .model_options import (
     INPUT,
-    MODEL_OPTIONS,
     THREADS,
     ModelOptions,
-    choose,
+    applying,
     is_model,
     model_options,
     seconds_option,
@@ -80,13 +79,15 @@ def command(
 
         bench(suite, options, input_file, seconds, as_json)
         return
-    if input_file or options.given or options.target:
-        raise BenchError(f"--input, --target, {MODEL_OPTIONS} apply to models")
+    if foreign := ["--input"] * bool(input_file) + options.typed:
+        raise BenchError(f"{applying(foreign)} to models; expected a model, not a suite")
+    if resume and not output:
+        raise BenchError("--resume needs --output, the file to continue")
     check_outputs([output, html], [suite])
     run = _driver("run")
     known = _driver("suite").suite_names()
-    if not suite.endswith(".toml"):
-        choose("suite", suite, known)
+    if suite and not suite.endswith(".toml") and suite not in known:
+        raise BenchError(f"'{suite}' is neither a model nor a suite; {nearest(suite, known)}, or a file")
     chosen = {
         "peers": tuple(name for name in peers.split(",") if name) or run.DEFAULT_PEERS,
         "match": match,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TilingError, WorkloadError
-from ..figures import quantity, scaled
+from ..figures import count, scaled
 from ..hardware import Hardware
 from ..measure import Condition, Paired, Side, StopRule, machine_record, paired
 from ..runtime.threads import own_core, usable_core_count
@@ -101,8 +101,8 @@ def on_cpu(executable: Executable, model: str) -> Executable:
 def latency_text(measured: Benchmark) -> str:
     """Latency percentiles and throughput as text."""
     p50, p90, p99 = (scaled(time, "s") for time in (measured.p50, measured.p90, measured.p99))
-    rate = f"{measured.throughput:,.0f}" if measured.throughput >= 1000 else f"{measured.throughput:.3g}"
-    return f"latency p50 {p50}, p90 {p90}, p99 {p99}; {rate} runs/s ({quantity(measured.runs, 'run')})"
+    rate = count(round(measured.throughput)) if measured.throughput >= 1000 else f"{measured.throughput:.3g}"
+    return f"latency p50 {p50}, p90 {p90}, p99 {p99}; {rate} runs/s ({count(measured.runs)} timed)"
 
 
 def _compared(pair: Paired) -> str:

@@ -44,7 +44,7 @@ def command(
     from ..frontend.relay.params import mapped
 
     check_outputs([output], [model, params])
-    require_file(model)
+    require_file(model, "a Relay model")
     shapes = ModelOptions(shape=shape).sizes()["shapes"]
     if any(len(sizes) == 0 for sizes in shapes.values()):
         raise WorkloadError("--shape has no sizes; expected name=1,3,224,224")

@@ -29,7 +29,7 @@ from .model_options import (
     ModelOptions,
     choose,
     machine_of,
-    require_file,
+    require_model,
     seconds_option,
     target_option,
 )
@@ -333,7 +333,7 @@ def _machine(target: str) -> Hardware:
 
 def _of_model(path: str, machine: Hardware) -> Iterable[Any]:
     """The workloads of a model's operators."""
-    require_file(path)
+    require_model(path)
     from ..tuning.shapes.model_shapes import model_workloads  # imports TVM
 
     return model_workloads(path, machine)

@@ -12,12 +12,12 @@ from typing import Any
 import typer
 
 from ..atomic_file import atomic_file
-from ..errors import ModelFormatError
 from ..measure import machine_record
 from .demo_files import DIRECTORY, DemoFiles
 from .demo_network import NetworkDemonstration, demonstrate_network, network_steps, print_network
 from .demo_products import LARGEST, SMALLEST, Demonstration, demo_products, demonstrate, print_products, product_steps
 from .demo_rival import DemoError, Progress
+from .model_options import require_file
 from .output import print_json, stepping
 
 SMALL_RESNET = "small ResNet, 18 layers, 128 x 128"
@@ -50,8 +50,8 @@ def command(
     Leaves model.onnx, its compiled executable model.tar, input.npz and report.html, and prints commands to continue
     with.
     """
-    if model and not Path(model).is_file():
-        raise ModelFormatError(f"{model} does not exist; expected an ONNX file")
+    if model:
+        require_file(model, "an ONNX file")
     if not output:
         raise DemoError("-o is empty; expected a directory to write to")
     products = [] if model else demo_products(size)

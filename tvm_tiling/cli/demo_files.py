@@ -102,4 +102,4 @@ def _program() -> str:
     called, found = Path(sys.argv[0]), shutil.which("tvm-tiling")
     if not called.is_file() or (found is not None and os.path.samefile(found, called)):
         return "tvm-tiling"
-    return str(called)
+    return "python -m tvm_tiling" if called.name == "__main__.py" else str(called)

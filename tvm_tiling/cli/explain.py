@@ -23,7 +23,7 @@ from .model_options import (
     DETERMINISTIC,
     DIM,
     GOALS,
-    PRECISION,
+    NARROW_PRECISION,
     PREFER,
     SHAPE,
     TARGET,
@@ -77,7 +77,7 @@ def command(
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
     threads: int | None = THREADS,
-    precision: str = PRECISION,
+    precision: str = NARROW_PRECISION,
     deterministic: bool = DETERMINISTIC,
     as_json: bool = typer.Option(False, "--json", help="Print workload, hardware and decision as JSON."),
 ) -> None:

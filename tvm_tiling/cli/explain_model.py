@@ -9,7 +9,7 @@ from ..errors import HardwareError, WorkloadError
 from ..figures import seconds
 from ..hardware import Hardware
 from ..report.decisions import HEADINGS, kept_rows
-from .model_options import ModelOptions, is_executable, machine_of
+from .model_options import ModelOptions, applying, is_executable, machine_of
 from .output import print_json, working
 from .table import print_decided, print_table
 
@@ -26,10 +26,8 @@ def explain(model: str, options: ModelOptions, as_json: bool) -> None:
     start = time.perf_counter()
     if is_executable(model):
         if options.target or options.threads or options.given:
-            raise WorkloadError(
-                f"{model} is compiled already; --target, --batch, --dim, --shape, --threads, --precision and "
-                "--deterministic apply to models"
-            )
+            typed = [*options.typed, *(["--threads"] if options.threads else [])]
+            raise WorkloadError(f"{model} is compiled already; {applying(typed)} to models")
         explanations, where = _kept(model), "the machine it was compiled for"
         steps = {"reading the file": time.perf_counter() - start}
     else:
@@ -39,8 +37,8 @@ def explain(model: str, options: ModelOptions, as_json: bool) -> None:
         options.check_precision()
         if options.precision not in DECIDED:
             raise WorkloadError(
-                f"--precision {options.precision} is settled by running the model; expected {', '.join(DECIDED)}, or a "
-                "file compiled with it"
+                f"--precision {options.precision} depends on calibration inputs, which explain does not use; expected "
+                f"{', '.join(DECIDED)}, or a file compiled with it"
             )
         if machine.cpu is None:
             raise HardwareError(

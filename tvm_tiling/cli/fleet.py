@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import sys
 import time
@@ -54,8 +55,13 @@ def start(
     A worker that exits is restarted; only its trial is lost. Measuring workers on one machine disturb each other, so
     use more than one only for tests.
     """
+    from ..tuning.measuring.runner import Address, RunnerError
     from ..tuning.workers.fleet import Fleet
 
+    try:
+        Address.parse(f"rpc://{LOOPBACK}:1/{key}")
+    except RunnerError:
+        raise RunnerError(f"--key {key}: expected letters, digits and the characters _ . + -") from None
     with Fleet(key=key, measuring=workers, predicting=predicting, delay=delay, host=host, port=port) as fleet:
         print(fleet.address, flush=True)
         while True:
@@ -77,6 +83,7 @@ def join(
     from ..tuning.workers.fleet import join as join_tracker
 
     address = Address.parse(runner)
+    _check_host(host)
     worker = join_tracker(address, host)
     try:
         told = ""
@@ -111,6 +118,21 @@ def status(
         for w in found
     ]
     print_table(("key", "address", "process", "state", "trials", "failed"), rows)
+
+
+def _check_host(host: str) -> None:
+    """RunnerError if nothing can listen on the address."""
+    from ..tuning.measuring.runner import RunnerError
+
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(place)
+    except OSError as error:
+        raise RunnerError(
+            f"--host {host}: a worker cannot listen there ({error.strerror or error}); expected an address of this "
+            "machine"
+        ) from None
 
 
 def _where(address: Address, process: int) -> str:

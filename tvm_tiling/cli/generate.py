@@ -136,10 +136,14 @@ def _ids(option: str, text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
+_TOKENIZER = "a tokenizer.json or a GGUF file"
+
+
 def _tokenizer(path: str) -> Tokenizer:
     """The tokenizer of a tokenizer.json, or of a GGUF file."""
     from ..frontend.gguf.tokenizer import OfPackage, tokenizer_of
 
+    require_file(path, _TOKENIZER)
     if is_gguf(path):
         return tokenizer_of(path)
     try:
@@ -151,4 +155,5 @@ def _tokenizer(path: str) -> Tokenizer:
     try:
         return OfPackage(Made.from_file(path))
     except Exception as error:
-        raise WorkloadError(f"{path} is not a tokenizer ({' '.join(str(error).split())[:100]})") from None
+        why = " ".join(str(error).split())[:100]
+        raise WorkloadError(f"{path} is not a tokenizer ({why}); expected {_TOKENIZER}") from None

@@ -116,6 +116,8 @@ def check(
 
 
 def _print(machine: Hardware, as_json: bool, as_toml: bool) -> None:
+    if as_json and as_toml:
+        raise HardwareError("--json and --toml are two formats; expected one of them")
     if as_json:
         print_json(_record(machine))
     elif as_toml:

@@ -9,7 +9,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -116,6 +116,12 @@ PRECISION = typer.Option(
     help="Type in which a CPU stores and multiplies float32 operands: float32, bfloat16, float16, int8, or auto, the "
     "fastest that is accurate enough. int8 and auto need --calibration.",
 )
+NARROW_PRECISION = typer.Option(
+    "float32",
+    "--precision",
+    metavar="TYPE",
+    help="Type in which a CPU stores and multiplies float32 operands of a model: float32, bfloat16 or float16.",
+)
 CALIBRATION = typer.Option(
     [],
     "--calibration",
@@ -165,9 +171,6 @@ PREFER = typer.Option(
 )
 AHEAD = deprecated_flag("--ahead", "--prepacked")
 
-MODEL_OPTIONS = (
-    "--batch, --dim, --shape, --precision, --calibration, --tolerance, --weights, --activations and --deterministic"
-)
 EXPECTED_ARRAYS = "expected a file written by numpy.savez"
 
 
@@ -190,15 +193,16 @@ class ModelOptions:
     deterministic: bool = False
 
     @property
-    def given(self) -> bool:
-        """Whether any of them was typed, apart from the target and the number of threads."""
-        sizes = self.batch or self.dim or self.shape
-        return bool(sizes or self.weights or self.activations or self.of_precision or self.deterministic)
+    def typed(self) -> list[str]:
+        """The options that were typed, apart from the number of threads."""
+        usual = ModelOptions(threads=self.threads)
+        values = ((f"--{each.name}", getattr(self, each.name), getattr(usual, each.name)) for each in fields(self))
+        return [name for name, value, default in values if value != default and value != []]
 
     @property
-    def of_precision(self) -> bool:
-        """Whether --precision, --calibration or --tolerance was typed."""
-        return self.precision != "float32" or bool(self.calibration) or self.tolerance is not None
+    def given(self) -> bool:
+        """Whether any of them was typed, apart from the target and the number of threads."""
+        return self.typed not in ([], ["--target"])
 
     def settled(self) -> dict[str, Any]:
         """The arguments of compile(). WorkloadError quotes an option that cannot be used."""
@@ -206,6 +210,8 @@ class ModelOptions:
         choose("--weights", self.weights, WEIGHT_TYPES)
         choose("--activations", self.activations, ROW_TYPES)
         choose("--logits", self.logits, LOGITS_OF)
+        if self.block != BLOCK and not self.weights:
+            raise WorkloadError(f"--block {self.block} needs --weights int4 or --weights int8")
         if self.tolerance is not None and self.precision != "auto":
             raise WorkloadError(f"--tolerance {self.tolerance:g} needs --precision auto")
         on_cpu = machine_of(self.target) is None
@@ -292,6 +298,12 @@ def model_options(*without: str, **instead: Any) -> Callable[[Callable[..., None
     return offer
 
 
+def applying(names: Sequence[str]) -> str:
+    """Options as the subject of a sentence, with its verb: "--batch and --dim apply"."""
+    listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"{listed} {'applies' if len(names) == 1 else 'apply'}"
+
+
 def choose(option: str, value: str, known: Sequence[str]) -> None:
     """WorkloadError unless `value` is empty or one of the known ones."""
     if value and value not in known:
@@ -366,7 +378,7 @@ def opened(path: str, options: ModelOptions, cache: bool = True, foreign: bool =
             _refuse_foreign(executable, options.target)
         return executable
     if options.given or machine is not None:
-        raise WorkloadError(f"{path} is compiled already; --target, {MODEL_OPTIONS} apply to models")
+        raise WorkloadError(f"{path} is compiled already; {applying(options.typed)} to models")
     return load(path, foreign=foreign, threads=options.threads)
 
 
@@ -388,12 +400,17 @@ def _refuse_foreign(executable: Executable, target: str) -> None:
             )
 
 
-def require_file(path: str) -> None:
+def require_file(path: str, expected: str = "a model, or a file written by `tvm-tiling compile`") -> None:
     """ModelFormatError if there is no file at the path."""
-    if Path(path).is_dir():
-        raise ModelFormatError(f"{path} is a directory; expected a model, or a file written by `tvm-tiling compile`")
     if not Path(path).is_file():
-        raise ModelFormatError(f"{path} does not exist; expected a model, or a file written by `tvm-tiling compile`")
+        fault = "is a directory" if Path(path).is_dir() else "does not exist"
+        raise ModelFormatError(f"{path} {fault}; expected {expected}")
+
+
+def require_model(path: str) -> None:
+    """Raise an error if there is no file at the path, or a saved executable."""
+    if is_executable(path):
+        raise WorkloadError(f"{path} is compiled already; expected a model")
 
 
 def is_executable(path: str) -> bool:

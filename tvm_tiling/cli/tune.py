@@ -13,14 +13,16 @@ from .model_options import (
     BATCH,
     CALIBRATION,
     DIM,
-    PRECISION,
+    NARROW_PRECISION,
     PREPACKED,
     SHAPE,
     THREADS,
     ModelOptions,
+    applying,
     arrays_of,
     deprecated_flag,
     machine_of,
+    require_model,
     target_option,
 )
 from .operator_text import OPERATORS, parse_product
@@ -73,7 +75,7 @@ def command(
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
     threads: int | None = THREADS,
-    precision: str = PRECISION,
+    precision: str = NARROW_PRECISION,
     calibration: list[str] = CALIBRATION,
     log: str = typer.Option("", "--log", metavar="FILE", help="Append every trial to this file as a line of JSON."),
     html: str = typer.Option("", "--html", metavar="FILE", help="Write an HTML report."),
@@ -91,6 +93,8 @@ def command(
         _subject(subject),
         ModelOptions(batch=batch, dim=dim, shape=shape, precision=precision, calibration=calibration),
     )
+    if not isinstance(found, str) and (of_models := [option for option in sizes.typed if option in _OF_MODELS]):
+        raise WorkloadError(f"{applying(of_models)} to models; an operator states its sizes")
     machine = machine_of(target)
     sizes.check_precision()
     options = sizes.sizes() if sizes.given else {}
@@ -130,10 +134,14 @@ def command(
         raise typer.Exit(130)
 
 
+_OF_MODELS = ("--batch", "--shape")
+
+
 def _subject(words: list[str]) -> Any:
     """The path of a model, or the workload that the words describe."""
     name = " ".join(words)
     if Path(name).is_file():
+        require_model(name)
         return name
     if name.split()[:1] and name.split()[0] in OPERATORS:
         return parse_product(name)

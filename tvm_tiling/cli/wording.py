@@ -95,7 +95,11 @@ def usage_sentence(error: Any, commands: Sequence[str]) -> str:
         known = ["--help"]
         options = [own for own in context.command.params if own.param_type_name == "option"]
         known += [name for own in options for name in own.opts if not getattr(own, "hidden", False)]
-        said = f"unknown option {error.option_name}; {_likely(error.option_name, known)}"
+        of_operators = any("OPERATOR" in str(own.metavar) for own in context.command.params)
+        if of_operators and re.match(r"-\d", error.option_name):
+            said = f"{error.option_name} is neither a size nor an option; expected sizes of at least 1"
+        else:
+            said = f"unknown option {error.option_name}; {_likely(error.option_name, known)}"
     elif kind == "MissingParameter" and parameter is not None:
         said = f"{_named(parameter)} is missing"
     elif kind == "BadParameter" and parameter is not None:

@@ -82,12 +82,19 @@ def decided(workload: Workload, hardware: Hardware, options: Options, around: Su
         value = getattr(options, option.name)
         if option.name in REFUSED and value != option.default and option.name not in kind.options[type(workload)]:
             raise HardwareError(
-                f"{shown_name(option.name)} = {value!r} does not apply to a {workload.op} on {hardware.name}, a "
-                f"machine of kind {kind.name!r}; expected {option.default!r}"
+                f"{shown_name(option.name)} = {value!r} does not apply to a {workload.op} on {hardware.name}, "
+                f"which is {_CALLED.get(kind.name, kind.name)}; expected {option.default!r}"
             )
     return kind.decide(workload, hardware, options, around)
 
 
+_CALLED = {
+    "cpu": "a CPU",
+    "w-fold": "a W-fold engine",
+    "levels": "an accelerator with storage levels",
+    "near-tile": "a matrix engine",
+    "column": "a column engine",
+}
 # Options that change a decision; kinds that do not read them refuse them.
 REFUSED = ("form", "mode", "prefer", "acc_factor", "outer_preset", "inner_preset")
 

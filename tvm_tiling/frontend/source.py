@@ -169,6 +169,8 @@ def _from_contents(
         return import_tflite(bytes(view), options["shapes"], options["batch"], where=where, limits=limits)
     for start, what in _FOREIGN.items():
         if view[: len(start)] == start:
+            if what.startswith("a zip") and bytes(view[30:512]).find(b".npy") >= 0:  # the name of its first member
+                what = "a file of arrays, as written by numpy.savez"
             raise ModelFormatError(f"{where} is {what}; expected {ACCEPTED}")
     return _onnx_importer(where)(held, where=where, folder=folder, limits=limits, **options)
 

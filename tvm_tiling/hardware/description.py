@@ -306,7 +306,7 @@ class Hardware:
             parts.append(f"W-fold engine, {engine}, buffers input/weights {buffers}")
         if self.column is not None:
             column = self.column
-            tree = f"a tree of {column.tree_inputs}" if column.tree_inputs else "a full tree"
+            tree = f"an adder tree of {column.tree_inputs}" if column.tree_inputs else "a full adder tree"
             parts.append(f"column engine, {column.engines} x {column.multipliers} multipliers, {tree}")
         if self.vector is not None:
             parts.append(f"vector engine of {self.vector.lanes} lanes")

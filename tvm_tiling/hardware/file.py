@@ -37,6 +37,9 @@ def load(kind: type[T], name_or_path: str | os.PathLike[str]) -> T:
     if is_path:
         return _parse(kind, _read(Path(name)), name, default_name=Path(name).stem)
     if name not in preset_names():
+        if os.path.exists(name):
+            fault = "a directory" if os.path.isdir(name) else "a file whose name does not end in .toml"
+            raise HardwareError(f"{name} is {fault}; expected a preset or a TOML file")
         raise HardwareError(
             f"unknown hardware preset {name!r}; {nearest(name, preset_names())}; or a path to a TOML file"
         )
@@ -97,7 +100,8 @@ def _build(kind: type[T], table: Any, file: str, where: str) -> T:
             raise HardwareError(f"{place}: unknown field {key!r}; {nearest(key, fields)}")
     missing = [f.name for f in fields.values() if f.name not in table and not _has_default(f)]
     if missing:
-        raise HardwareError(f"{place}: missing required field {', '.join(map(repr, missing))}")
+        said = "missing required field" if len(missing) == 1 else "missing required fields"
+        raise HardwareError(f"{place}: {said} {', '.join(map(repr, missing))}")
     hints = get_type_hints(kind)
     values = {}
     for key, value in table.items():

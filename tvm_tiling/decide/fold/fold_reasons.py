@@ -38,7 +38,7 @@ def wfold_reasons(
     best = tiling.mode == "best"
     other_mode = "seed" if best else "best"
     why = {
-        "form": "the machine's only algorithm",
+        "form": "the only algorithm of a W-fold engine",
         "stride_fold": _stride_text(fold, nest),
         "pci": f"{_pci_cycles(nest, nests) if best else _pci_rule(nest, nests)}; mode {other_mode} chooses {other.pci}",
         "ws": f"a row of {unit.row_bytes} bytes holds adjacent columns of {nest.pci} bytes",
@@ -126,7 +126,7 @@ def _block_text(nest: FoldNest, best: bool) -> str:
     if nest.co_rows > nest.unit.co_block_factor:
         return f"{supports}; their weights for a tap fit the {nest.unit.second_buffer_rows} rows of the second buffer"
     if nest.passes == 1:
-        return f"{supports}, all there are"
+        return f"{supports}, which are all channels"
     if nest.co_rows < nest.unit.co_block_factor:
         return f"{supports}, which takes fewer cycles than the machine's default block"
     return f"{supports}, the machine's default block" + ("; a larger one saves nothing" if best else "")

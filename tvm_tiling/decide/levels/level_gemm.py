@@ -316,7 +316,9 @@ def _reasons(p: LevelProduct, choice: Choice, split_level: str) -> tuple[Reason,
         Reason("load_a", found.traffic[0].load_a, _loads_why(found.traffic[0].stays_a, b, 0)),
         Reason("load_b", found.traffic[0].load_b, _loads_why(found.traffic[0].stays_b, b, 0)),
         Reason(
-            "cycles", found.cycles, f"{busiest[0]} take longest, {busiest[1]:.0f} cycles; the rest is not overlapped"
+            "cycles",
+            found.cycles,
+            f"{busiest[0]} take the most cycles, {busiest[1]:.0f}; the other cycles do not overlap them",
         ),
         Reason("utilisation", p.repeats * p.peak_cycles / found.cycles, peak),
         *(_level_reason(p, choice, level) for level in range(len(p.levels))),

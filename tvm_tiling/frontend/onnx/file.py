@@ -51,7 +51,9 @@ def parse_onnx(data: Contents, where: str, folder: Path | None = None) -> OnnxGr
     try:
         model = onnx.ModelProto.FromString(bytes(data.content) if without is None else without.content)
     except DecodeError:
-        raise ModelFormatError(f"{where}: not an ONNX model, or truncated; expected a complete .onnx file") from None
+        raise ModelFormatError(
+            f"{where} is not an ONNX model, or is truncated; expected a complete ONNX, TFLite, GGUF or Relay file"
+        ) from None
     raw = {} if without is None else {n: data.part(place.start, place.size) for n, place in without.weights.items()}
     return prepare_proto(model, where, folder, raw)
 

@@ -388,6 +388,13 @@ def _shorter(key: ShapeKey, initial: tuple[int, ...], extents: tuple[int, ...]) 
 def shape_text(workload: Workload) -> str:
     """Return a shape in readable form: the operator, its axes, and the kernel and stride of a convolution."""
     key = key_of(workload)
-    axes = " ".join(f"{axis}={getattr(workload, axis)}" for axis in sorted(key.axes) if getattr(workload, axis) > 1)
-    fixed = [f"{name}={value}" for name, value in key.fixed if name in ("kh", "kw", "stride", "groups")]
-    return " ".join([key.op, axes, *fixed, key.dtype]).replace("  ", " ")
+    extents = {axis: getattr(workload, axis) for axis in sorted(key.axes)}
+    needed = ("m", "n", "k") if key.op == "gemm" else ()
+    axes = [f"{axis}={extent}" for axis, extent in extents.items() if extent > 1 or axis in needed]
+    fixed = [f"{name}={_plain(value)}" for name, value in key.fixed if name in ("kh", "kw", "stride", "groups")]
+    return " ".join([key.op, *axes, *fixed, key.dtype])
+
+
+def _plain(value: Any) -> str:
+    """A value as the command line accepts it."""
+    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

@@ -235,6 +235,8 @@ def _refuse_place(path: Path, create: bool) -> None:
         if not os.access(path, os.W_OK):
             raise DatabaseError(f"{path} cannot be written; expected a writable file")
         return
+    if path.is_dir():
+        raise DatabaseError(f"{path} is a directory; expected the file of a database of shapes")
     if not create and not path.exists():
         raise DatabaseError(f"{path} does not exist; expected the file of a database of shapes")
     try:
