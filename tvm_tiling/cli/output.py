@@ -45,7 +45,7 @@ def check_outputs(outputs: Iterable[str | os.PathLike[str] | None], inputs: Iter
     """
     read = {os.path.realpath(name) for name in inputs if name and "\0" not in name}
     written: set[str] = set()
-    for path in map(os.fspath, filter(None, outputs)):
+    for path in [output for output in outputs if output]:
         refuse_unwritable(path)
         place = os.path.realpath(path)
         if place in read:
