@@ -126,6 +126,7 @@ REFUSED = [
         1,
         "bad.toml is not an ONNX model, or is truncated; expected a complete ONNX, TFLite, GGUF or",
     ),
+    ("explain directory", 1, "directory is a directory; expected a model"),
     ("convert directory", 1, "directory is a directory; expected a Relay model"),
     ("demo directory", 1, "directory is a directory; expected an ONNX file"),
     ("explain gemm 8 8 8 --target directory", 1, "directory is a directory; expected a preset or a TOML file"),

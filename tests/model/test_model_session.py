@@ -114,7 +114,7 @@ def test_drawn_tokens_follow_their_seed(executable):
         ({"tokens": []}, "tokens is empty"),
         ({"tokens": [1], "max_new": 0}, "max_new = 0; expected a whole number"),
         ({"tokens": [1], "top_p": 0}, "top_p = 0; expected a number above 0, up to 1"),
-        ({"tokens": [1], "temperature": 0}, "temperature = 0; expected above 0"),
+        ({"tokens": [1], "temperature": 0}, "temperature = 0; expected a number above 0"),
         ({"tokens": [500]}, "index 500 .* is out of range"),
     ],
 )

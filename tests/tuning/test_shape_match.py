@@ -176,7 +176,7 @@ def test_another_tvm_is_another_fingerprint(db, monkeypatch):
     monkeypatch.setattr("tvm_tiling.tuning.shapes.fingerprint._tvm_version", lambda: "9.9")
     assert db.match(gemm(64, 64, 64), target=PLAIN) is None
     put(db, gemm(64, 64, 64), 7)
-    assert [str(holding.fingerprint).split("TVM ")[1] for holding in db.holdings()][1] == "9.9, schema 1"
+    assert [str(holding.fingerprint).split("TVM ")[1] for holding in db.holdings()][1] == "9.9, records of version 1"
 
 
 def test_nearest_entries_are_those_of_the_least_ratio(db):

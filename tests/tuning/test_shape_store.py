@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import sqlalchemy as sa
-from shapes import CPU, PLAIN, config, gemm
+from shapes import PLAIN, VTA, config, gemm
 
 from tvm_tiling.errors import DatabaseError
 from tvm_tiling.tuning.measuring.measurer import Job, Measured
@@ -121,7 +121,7 @@ def test_what_is_not_there_where_nothing_is_to_be_made(tmp_path):
 def test_places_where_no_file_can_be(tmp_path):
     (tmp_path / "file").write_text("a file")
     for place in (tmp_path, tmp_path / "no folder" / "x.db", tmp_path / "file" / "x.db"):
-        with pytest.raises(DatabaseError, match="cannot be written"):
+        with pytest.raises(DatabaseError, match=r"cannot be written|is a directory; expected the file"):
             ShapeDatabase(place)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -209,7 +209,7 @@ def test_schema_1_is_brought_up(tmp_path):
     connection.close()
     with ShapeDatabase(path) as db:
         assert db.match(gemm(64, 64, 64), target=PLAIN).entry.cost == 100
-        assert db.generate(target=CPU, shapes=[]).shapes == 0 and db.check().ok
+        assert db.generate(target=VTA, shapes=[]).shapes == 0 and db.check().ok
 
 
 @pytest.mark.parametrize("tuned", [False, True])

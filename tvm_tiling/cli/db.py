@@ -54,7 +54,7 @@ def list_machines(url: str = URL, as_json: bool = JSON) -> None:
         print_json([{**row, **count} for row, count in zip(rows, counts, strict=True)])
     else:
         print_table(
-            ("digest", "machine", "initial", "boundary", "ranges"),
+            ("fingerprint", "machine", "initial entries", "boundary entries", "ranges"),
             [(h.fingerprint.digest, h.fingerprint, h.initial, h.boundary, h.ranges) for h in held],
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -88,7 +89,7 @@ def command(
     sizes = ModelOptions(batch=batch, dim=dim, shape=shape, precision=precision)
     options = replace(sizes, target=target, threads=threads, deterministic=deterministic)
     algorithm = algorithm or form
-    if len(operator) == 1 and is_model(operator[0]):
+    if len(operator) == 1 and (is_model(operator[0]) or Path(operator[0]).is_dir()):
         if (mode, prefer, algorithm, weights) != ("best", "utilisation", "", "plain"):
             raise WorkloadError("--mode, --prefer, --algorithm and --weights apply to operators, not to models")
         from .explain_model import explain

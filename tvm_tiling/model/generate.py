@@ -93,7 +93,7 @@ def generate(
     return Generated(tuple(found), len(known) - len(found), prompt_seconds, seconds)
 
 
-_RANGES = {"max_new": "a whole number from 1", "top_p": "a number above 0, up to 1", "temperature": "above 0"}
+_RANGES = {"max_new": "a whole number from 1", "top_p": "a number above 0, up to 1", "temperature": "a number above 0"}
 
 
 class _Steps:

@@ -51,7 +51,8 @@ class Fingerprint:
 
     def __str__(self) -> str:
         cores = f" with {quantity(self.cores, 'core')}" if self.kind == "cpu" else ""
-        return f"{self.kind} {self.machine}{cores} ({self.description}), TVM {self.tvm}, schema {self.schema}"
+        versions = f"TVM {self.tvm}, records of version {self.schema}"
+        return f"{self.kind} {self.machine}{cores} ({self.description}), {versions}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
