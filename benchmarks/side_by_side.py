@@ -59,7 +59,7 @@ class SideBySide:
         ends the process."""
         with contextlib.closing(TemporaryFolder()) as folder:
             begun = [self._builders.submit(job, folder.piece()) for job in jobs]
-            found = [(job, build.result()) for job, build in zip(jobs, begun, strict=True)]
+            found = [(job, build.get()) for job, build in zip(jobs, begun, strict=True)]
             built = [(job, build) for job, build in found if isinstance(build, Build)]
             if not built:
                 raise ChildFailed(f"no configuration can be built: {found[0][1]}")

@@ -56,13 +56,13 @@ def test_as_many_threads_as_jobs_need():
 
 def test_the_error_of_a_job_is_raised_for_all_that_wait():
     result = Result()
-    result.set(ValueError("no"))
+    result.fail(ValueError("no"))
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             result.get()
 
 
-def test_the_end_waits_for_jobs_in_progress_and_discards_the_others():
+def test_the_end_waits_for_jobs_in_progress_and_returns_the_others():
     done, workers, started = [], Workers(1), threading.Event()
 
     def long() -> None:
@@ -71,10 +71,12 @@ def test_the_end_waits_for_jobs_in_progress_and_discards_the_others():
         done.append("long")
 
     workers.add(0, long)
-    workers.add(1, lambda: done.append("never"))
+    workers.add(1, lambda: done.append("not begun"))
     started.wait()
-    workers.end()
+    (left,) = workers.end()
     assert done == ["long"]
+    left()
+    assert done == ["long", "not begun"]
 
 
 def test_ctrl_c_at_any_time_leaves_no_thread():

@@ -3,14 +3,19 @@ behind."""
 
 from __future__ import annotations
 
+import _thread
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from interrupts import interrupted_at_each_call
 
 import tvm_tiling as tt
 from tvm_tiling.decide.configs.config import Config
+from tvm_tiling.tuning.measuring import builders
 from tvm_tiling.tuning.measuring.local import LocalBench, LocalMeasurer
 from tvm_tiling.tuning.measuring.measurer import Job
 from tvm_tiling.tuning.measuring.operands import Operands
@@ -68,6 +73,51 @@ def test_costs_follow_the_chain_of_incumbents(measurer):
     percents = [100, 90, 120, 60, 61, 200]
     found = list(measurer.measure([job(percent) for percent in percents]))
     assert [round(measured.cost * 1e5) for measured in found] == percents
+
+
+def test_closing_ends_builds_in_progress_and_those_that_wait(measurer):
+    bench = measurer.bench
+    jobs = [job(percent, building="hang") for percent in range(6)]
+    waiting = threading.Thread(target=bench.prepare, args=(jobs,), daemon=True)
+    waiting.start()
+    until = time.monotonic() + 20
+    while not all(child.pid for child in bench._builders._children) and time.monotonic() < until:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    start = time.monotonic()
+    bench.close()
+    waiting.join(5)
+    assert time.monotonic() - start < 5 and not waiting.is_alive()
+
+
+def test_ctrl_c_at_any_time_of_a_build_leaves_no_thread(monkeypatch):
+    class Child:
+        def __init__(self, *_):
+            pass
+
+        def ask(self, *_):
+            return "built"
+
+        def close(self):
+            pass
+
+    def used() -> None:
+        made = builders.Builders(None, count=2)
+        try:
+            for result in [made.submit(None, None) for _ in range(3)]:
+                assert result.get() == "built"
+        finally:
+            made.close()
+
+    def check() -> None:
+        until = time.monotonic() + 10
+        while _thread._count() > before and time.monotonic() < until:
+            time.sleep(0.001)
+        assert _thread._count() == before
+
+    monkeypatch.setattr(builders, "Child", Child)
+    before = _thread._count()
+    assert interrupted_at_each_call(used, check) > 30
 
 
 def test_builds_are_removed_and_nothing_else(measurer, temporary):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import dataclasses
 import json
 import os
@@ -11,6 +12,7 @@ import threading
 import time
 
 import pytest
+from interrupts import interrupted_at_each_call
 
 import tvm_tiling as tt
 from tvm_tiling.decide.configs.neighbourhood import neighbourhood
@@ -301,6 +303,45 @@ def test_a_worker_that_does_not_answer_is_not_waited_for():
             assert measured.reason == "3 workers were lost over it; the last: no answer for 0.3 s"
         finally:
             measurer.close()
+
+
+def test_closing_ends_the_jobs_that_wait_for_an_answer():
+    vta = tt.Hardware.load("vta")
+    job = Job(workload=tt.GemmWorkload(m=64, n=64, k=64, dtype="int8"), config=SPACE.start, hardware=vta)
+    with Fleet(predicting=1, delay=30) as fleet:
+        measurer = RemoteMeasurer(fleet.address, vta)
+        errors = []
+
+        def measure() -> None:
+            try:
+                list(measurer.measure([job]))
+            except RunnerError as error:
+                errors.append(str(error))
+
+        waiting = threading.Thread(target=measure, daemon=True)
+        waiting.start()
+        while not measurer._asked:
+            time.sleep(0.01)
+        measurer.close()
+        waiting.join(5)
+        assert errors == [f"runner {fleet.address}: the measurement was ended"]
+
+
+def test_ctrl_c_at_any_time_of_a_measurement_leaves_no_thread():
+    measurer = object.__new__(RemoteMeasurer)
+    measurer.workers, measurer._measured = 2, lambda job: job
+
+    def used() -> None:
+        assert sorted(measurer.measure(range(3))) == [0, 1, 2]
+
+    def check() -> None:
+        until = time.monotonic() + 10
+        while _thread._count() > before and time.monotonic() < until:
+            time.sleep(0.001)
+        assert _thread._count() == before
+
+    before = _thread._count()
+    assert interrupted_at_each_call(used, check) > 30
 
 
 def test_real_workers_measure_this_machine_and_no_other(tmp_path):

@@ -82,7 +82,7 @@ class Kernels:
         self._cache = cache or KernelCache(None)
         self._progress = progress
         # by the hash of the function
-        self._known: dict[tuple[int, Kind], list[tuple[tirx.PrimFunc, Result]]] = {}
+        self._known: dict[tuple[int, Kind], list[tuple[tirx.PrimFunc, Result[bytes]]]] = {}
         self._asked = self._done = self._expected = 0
         self._telling = threading.Lock()
 
@@ -114,14 +114,14 @@ class Kernels:
         """Compile the native sources that are linked into a model's library."""
         self._workers.add(-2 * _FIRST, self._make_native)
 
-    def start(self, func: tirx.PrimFunc, kind: Kind) -> Result:
+    def start(self, func: tirx.PrimFunc, kind: Kind) -> Result[bytes]:
         """Compile `func`; the object file uses the generic name, see named()."""
         func = _bare(func)
         alike = self._known.setdefault((tvm_ffi.structural_hash(func), kind), [])
         for other, result in alike:
             if tvm_ffi.structural_equal(other, func):
                 return result
-        result = Result()
+        result: Result[bytes] = Result()
         alike.append((func, result))
         self._asked += 1
         order = -_FIRST if kind is Kind.PACKING else -_stores(func)
@@ -138,7 +138,7 @@ class Kernels:
         with contextlib.suppress(Exception):
             make_ahead(self._cache, None if self.instructions is None else self.instructions.arch)
 
-    def _make(self, func: tirx.PrimFunc, kind: Kind, result: Result) -> None:
+    def _make(self, func: tirx.PrimFunc, kind: Kind, result: Result[bytes]) -> None:
         try:
             key = self._key(func, kind) if self._cache.keeps else None
             content = None if key is None else self._cache.get(key)
@@ -148,7 +148,7 @@ class Kernels:
                     self._cache.put(key, content)
             self._tell()
         except BaseException as error:  # raised in the waiting thread
-            result.set(error)
+            result.fail(error)
         else:
             result.set(content)
 

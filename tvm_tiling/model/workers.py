@@ -1,4 +1,4 @@
-"""Threads that compile, most important job first, and that end with their owner whenever Ctrl-C arrives.
+"""Threads that compile or measure, most important job first, and that end with their owner whenever Ctrl-C arrives.
 
 Python raises KeyboardInterrupt in the main thread after any call, also within the Python code of threading.Condition,
 threading.Thread.start and ThreadPoolExecutor: between taking a lock and the block that releases it. The other threads
@@ -14,31 +14,39 @@ import itertools
 import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import Generic, TypeVar
 
+T = TypeVar("T")
 Job = Callable[[], None]
 Lock = _thread.LockType
 
 
-class Result:
-    """The bytes that a job makes, for every thread that waits for them."""
+class Result(Generic[T]):
+    """The value that a job makes, for every thread that waits for it."""
 
     def __init__(self) -> None:
         self._pending = _thread.allocate_lock()
         self._pending.acquire()
-        self._content: bytes | BaseException = b""
+        self._found: list[T] = []
+        self._error: BaseException | None = None
 
-    def set(self, content: bytes | BaseException) -> None:
-        """Hand over the bytes, or the error to raise instead; once."""
-        self._content = content
+    def set(self, value: T) -> None:
+        """Hand over the value; either this or `fail`, once."""
+        self._found.append(value)
         self._pending.release()
 
-    def get(self) -> bytes:
-        """Wait for the bytes. Raises the error of the job."""
+    def fail(self, error: BaseException) -> None:
+        """Hand over the error to raise in place of a value."""
+        self._error = error
+        self._pending.release()
+
+    def get(self) -> T:
+        """Wait for the value. Raises the error of the job."""
         with self._pending:
             pass
-        if isinstance(self._content, BaseException):
-            raise self._content
-        return self._content
+        if self._error is not None:
+            raise self._error
+        return self._found[0]
 
 
 class Workers:
@@ -50,7 +58,7 @@ class Workers:
         self._numbers = itertools.count()
         self._state = _State(count)
         # what ends them if Ctrl-C arrives before the first instruction of end()
-        self._abandon = weakref.finalize(self, self._state.wake)
+        self._wake = weakref.finalize(self, self._state.wake)
 
     def add(self, order: int, job: Job) -> None:
         """Have `job` done before those of higher `order`, and after those of the same order added before."""
@@ -60,16 +68,22 @@ class Workers:
             self._started += 1
             _thread.start_new_thread(self._state.work, ())
 
-    def end(self) -> None:
-        """Discard the waiting jobs, and wait for those in progress; after Ctrl-C, not any longer."""
+    def abandon(self) -> None:
+        """Have the threads end after their present jobs, without waiting for them."""
         try:
-            self._abandon()
-            for working in self._state.working:
-                with working:
-                    pass
+            self._wake()
         except BaseException:
             self._state.wake()
             raise
+
+    def end(self) -> list[Job]:
+        """Wait for the jobs in progress; after Ctrl-C, not any longer. Return the jobs that were not begun."""
+        self.abandon()
+        for working in self._state.working:
+            with working:
+                pass
+        waiting = self._state.waiting
+        return [heapq.heappop(waiting)[2] for _ in range(len(waiting))]
 
 
 class _State:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
+from ...model.workers import Result, Workers
 from ...runtime.threads import usable_core_count
 from .child import Child, ChildFailed, ChildLost
 from .measurer import Build, Job
 from .template import BUILDING, Template
 
 BUILD_SECONDS = 60.0
+_CLOSED = "ended while building"
 
 
 class Builders:
@@ -29,26 +30,43 @@ class Builders:
         self._free: SimpleQueue[Child] = SimpleQueue()
         for child in self._children:
             self._free.put(child)
-        self._pool = ThreadPoolExecutor(self.count)
+        self._workers = Workers(self.count)
+        self._closed = False
 
-    def submit(self, job: Job, folder: Path) -> Future[Build | str]:
-        """Start to build a job into `folder`. The future yields the build, or the reason for its failure, in which case
-        the folder is removed."""
-        return self._pool.submit(self._build, job, folder)
+    def submit(self, job: Job, folder: Path) -> Result[Build | str]:
+        """Start to build a job into `folder`. The result is the build, or the reason for its failure, in which case the
+        folder is removed."""
+        result: Result[Build | str] = Result()
+        self._workers.add(0, lambda: self._build(job, folder, result))
+        return result
 
-    def _build(self, job: Job, folder: Path) -> Build | str:
+    def _build(self, job: Job, folder: Path, result: Result[Build | str]) -> None:
         child = self._free.get()
         try:
-            found: Build = child.ask((job, str(folder)), self._seconds)
-            return found
+            if self._closed:
+                raise ChildLost(_CLOSED)
+            found: Build | str = child.ask((job, str(folder)), self._seconds)
         except (ChildFailed, ChildLost) as error:
             shutil.rmtree(folder, ignore_errors=True)
-            return str(error)
+            result.set(str(error))
+        except BaseException as error:
+            if self._closed:  # close() ended the process between any two steps of the question
+                result.set(_CLOSED)
+            else:
+                result.fail(error)  # raised in the waiting thread
+        else:
+            result.set(found)
         finally:
             self._free.put(child)
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes. Builds in progress and those that wait fail."""
+        self._closed = True
+        self._end_processes()
+        for job in self._workers.end():
+            job()
+        self._end_processes()  # and those started meanwhile
+
+    def _end_processes(self) -> None:
         for child in self._children:
             child.close()
-        self._pool.shutdown(cancel_futures=True)

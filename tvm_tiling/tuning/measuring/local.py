@@ -10,13 +10,13 @@ import contextlib
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...decide.gemm.open_rows import at_rows
 from ...hardware.description import Hardware
+from ...model.workers import Result
 from ...peak import Peak
 from ...temporary import TemporaryFolder
 from ...workload import GemmWorkload
@@ -36,7 +36,7 @@ AT_ONCE = 4  # builds ahead of the timing, per building process
 class _Made:
     """The build of a job, or the reason for its failure, and the folder dedicated to it."""
 
-    build: Future[Build | str]
+    build: Result[Build | str]
     folder: Path
 
 
@@ -77,7 +77,7 @@ class LocalBench:
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Build `jobs` in parallel; a failed build is reported when its job is measured."""
         for made in [self._obtain(job) for job in jobs]:
-            made.build.result()
+            made.build.get()
 
     def begin(self, job: Job) -> None:
         """Build one job while preparing the timing process for it; failures are reported when it is measured."""
@@ -85,7 +85,7 @@ class LocalBench:
         with contextlib.suppress(ChildFailed, ChildLost, TrialFailed):
             subject = Subject(workload=job.workload, epilogue=job.epilogue, cores=_cores(job.hardware))
             self._timer.ask(subject, self._run_seconds)
-        made.build.result()
+        made.build.get()
 
     def hold(
         self, candidate: Job, incumbent: Job | None, thorough: bool, rows: int | None = None
@@ -143,7 +143,7 @@ class LocalBench:
         self._folder.close()
 
     def _build(self, job: Job) -> Build:
-        found = self._obtain(job).build.result()
+        found = self._obtain(job).build.get()
         if isinstance(found, str):
             raise TrialFailed(found)
         return found

@@ -76,10 +76,11 @@ class Template:
         until = time.monotonic() + seconds
         while True:
             try:
-                code: int | None = self._ask({"end_of": pid})["code"]
+                found = self._ask({"end_of": pid})
             except TemplateLost:
                 return None
-            if code is not None or time.monotonic() > until:
+            code: int | None = found["code"]
+            if code is not None or "lost" in found or time.monotonic() > until:
                 return code
             time.sleep(_POLL)
 
@@ -179,8 +180,8 @@ def _reply(request: dict[str, Any], files: Sequence[int], control: socket.socket
         if "kill" in request and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             os.kill(pid, signal.SIGKILL)
         ended, status = os.waitpid(pid, 0 if "kill" in request else os.WNOHANG)
-    except ChildProcessError:
-        return {"code": None}
+    except ChildProcessError:  # no fork of this template, or waited for before
+        return {"code": None, "lost": True}
     return {"code": os.waitstatus_to_exitcode(status) if ended else None}
 
 

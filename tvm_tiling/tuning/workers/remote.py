@@ -12,13 +12,15 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
 from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
 from ...hardware.description import Hardware
+from ...model.workers import Result, Workers
 from ..measuring.incumbents import Incumbents, TrialFailed
 from ..measuring.measurer import Job, Measured, SideBySide
 from ..measuring.paired_benchmark import Alone, PairedResult
@@ -33,6 +35,7 @@ ANSWER_SECONDS = 120.0  # a build and a paired benchmark, each with its own shor
 ALONE_SECONDS = 15.0  # how long a job waits for another worker after the last one is gone
 LOOK_SECONDS = 2.0  # how often the tracker is asked for new workers
 TRIES = 3
+_LOOK_AGAIN = 0.02  # seconds between looks whether the first worker is ready
 
 
 class WorkerLost(RuntimeError):
@@ -62,7 +65,6 @@ class RemoteMeasurer:
         self._known = self._places()
         self._closed = threading.Event()
         self._open(self.workers)
-        self._pool, self._threads = ThreadPoolExecutor(self.workers), self.workers
         try:
             self._wait_for_one()
         except BaseException:
@@ -73,19 +75,24 @@ class RemoteMeasurer:
     def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
         """Yield one Measured for each of `jobs`, in order of completion. RunnerError when no worker is left for
         them."""
-        if self.workers > self._threads:  # some have joined since
-            self._pool.shutdown(wait=False)
-            self._pool, self._threads = ThreadPoolExecutor(self.workers), self.workers
-        ready: SimpleQueue[Future[Measured]] = SimpleQueue()
-        waiting = [self._pool.submit(self._measured, job) for job in jobs]
-        for future in waiting:
-            future.add_done_callback(ready.put)
+        ready: SimpleQueue[Result[Measured]] = SimpleQueue()
+
+        def measure_one(job: Job) -> None:
+            result: Result[Measured] = Result()
+            try:
+                result.set(self._measured(job))
+            except BaseException as error:  # raised in the waiting thread
+                result.fail(error)
+            ready.put(result)
+
+        threads = Workers(self.workers)
         try:
+            for job in jobs:
+                threads.add(0, partial(measure_one, job))
             for _ in jobs:
-                yield ready.get().result()
+                yield ready.get().get()
         finally:
-            for future in waiting:
-                future.cancel()
+            threads.abandon()
 
     def compare(self, first: Job, second: Job) -> SideBySide | str:
         """Return the alternating comparison of both by one worker, or the reason for a failure."""
@@ -93,11 +100,10 @@ class RemoteMeasurer:
 
     def close(self) -> None:
         """End the sessions; the workers remain available to others."""
-        with self._changed:
+        with self._lock:
             self._closed.set()
         for transport in self._transports:
             transport.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def live(self) -> list[int]:
         """Return the number of open sessions of each process that carries some."""
@@ -195,6 +201,8 @@ class RemoteMeasurer:
         alone_since: float | None = None
         with self._changed:
             while True:
+                if self._closed.is_set():
+                    raise RunnerError(f"runner {self.address}: the measurement was ended")
                 busy = dict.fromkeys(self._live, 0)
                 for transport, _ in self._asked.values():
                     busy[transport] = busy.get(transport, 0) + 1
@@ -254,15 +262,17 @@ class RemoteMeasurer:
 
     def _wait_for_one(self) -> None:
         until = time.monotonic() + FIRST_SECONDS
-        with self._changed:
-            while not any(self._live.values()):
+        while True:
+            with self._lock:
+                if any(self._live.values()):
+                    return
                 if len(self._refusals) == self.workers:
                     raise RunnerError(f"runner {self.address}: no worker supports this target: {self._refusals[0]}")
-                if time.monotonic() > until:
-                    raise RunnerError(
-                        f"runner {self.address}: none of {self.workers} workers was free for {FIRST_SECONDS:g} s"
-                    )
-                self._changed.wait(0.2)
+            if time.monotonic() > until:
+                raise RunnerError(
+                    f"runner {self.address}: none of {self.workers} workers was free for {FIRST_SECONDS:g} s"
+                )
+            time.sleep(_LOOK_AGAIN)
 
 
 def _settle(future: Future[str], outcome: str | Exception) -> None:
