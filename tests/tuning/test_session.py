@@ -54,8 +54,8 @@ def test_the_best_config_is_reported_and_serves_from_then_on(database):
     told = Told(by_text)
     report = tune(WORKLOAD, database=database, trials=40, runner=told, progress=False)
     costs = {job.config: by_text(job.config) for job in told.jobs}
-    best = min((cost, str(config)) for config, cost in costs.items() if cost is not None)
-    assert (report.cost_after, str(report.best)) == (pytest.approx(best[0]), best[1])
+    least = min(cost for cost in costs.values() if cost is not None)
+    assert report.cost_after == pytest.approx(least) and costs[report.best] == least  # several may cost as much
     assert told.jobs[0].config == neighbourhood(WORKLOAD, HARDWARE).start
     assert report.cost_before == by_text(told.jobs[0].config)
     assert report.trials == len(told.jobs) == len(costs) <= 40
