@@ -66,5 +66,5 @@ def test_a_toy_kind_decides_schedules_and_runs():
 @pytest.mark.usefixtures("kind")
 def test_a_toy_kind_refuses_options_that_it_does_not_read():
     w = tt.GemmWorkload(m=8, n=8, k=8, dtype="int8")
-    with pytest.raises(tt.HardwareError, match=r"mode = 'seed' does not apply to a gemm on one-row.*kind 'rows'"):
+    with pytest.raises(tt.HardwareError, match=r"mode = 'seed' does not apply to a gemm on one-row.*which is rows;"):
         tt.decide(w, MACHINE, mode="seed")

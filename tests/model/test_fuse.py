@@ -45,8 +45,8 @@ def test_what_resizes_a_gemm_is_a_kernel_of_its_own(kind, between):
     product = x.astype(np.float64) @ weights
     want = by_numpy(np.maximum(product, 0) if between else product) + 0.5
     np.testing.assert_allclose(exe.run(x), want, rtol=0, atol=1e-6)
-    forms = [operator.form for operator in exe.report().operators]
-    assert len(forms) == 2 and sum(form is not None for form in forms) == 1
+    decisions = [operator.decision for operator in exe.report().operators]
+    assert len(decisions) == 2 and sum(bool(decision) for decision in decisions) == 1
 
 
 def test_a_convolutions_border_is_not_part_of_its_write_back():
@@ -92,5 +92,5 @@ def test_a_chain_that_would_double_at_every_link_is_not_part_of_a_write_back():
     for _ in range(8):
         chain = np.maximum(chain * 0.5, -chain)
     np.testing.assert_allclose(exe.run(x, y), want * chain, rtol=1e-5, atol=0)
-    forms = [operator.form for operator in exe.report().operators]
-    assert len(forms) > 1 and sum(form is not None for form in forms) == 1
+    decisions = [operator.decision for operator in exe.report().operators]
+    assert len(decisions) > 1 and sum(bool(decision) for decision in decisions) == 1

@@ -99,7 +99,7 @@ def test_elements_of_a_vector_and_behind_the_last_whole_one_have_the_same_bits()
 
 def test_the_option_is_part_of_decisions_reports_files_and_cache_keys(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    content = dense(2048, 1000, RNG).model(1).SerializeToString()
+    content = dense(20000, 30, RNG).model(1).SerializeToString()
     plain = tt.compile(content, target=on_cores(2))
     kept = tt.compile(content, target=on_cores(2), deterministic=True)
     assert not kept.from_cache and tt.compile(content, target=on_cores(2), deterministic=True).from_cache

@@ -118,9 +118,9 @@ class Kernels:
         """Compile `func`; the object file uses the generic name, see named()."""
         func = _bare(func)
         alike = self._known.setdefault((tvm_ffi.structural_hash(func), kind), [])
-        for other, result in alike:
+        for other, known in alike:
             if tvm_ffi.structural_equal(other, func):
-                return result
+                return known
         result: Result[bytes] = Result()
         alike.append((func, result))
         self._asked += 1
