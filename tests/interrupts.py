@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
 
@@ -38,3 +40,11 @@ def _is_interrupted(act: Callable[[], object], at: int) -> bool:
     finally:
         sys.setprofile(before)
     return False
+
+
+def ends_with(threads: int) -> bool:
+    """Whether this many threads are left; they end shortly after the last thing that they do in Python."""
+    until = time.monotonic() + 10
+    while _thread._count() > threads and time.monotonic() < until:
+        time.sleep(0.001)
+    return _thread._count() == threads

@@ -6,11 +6,11 @@ import _thread
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
 import tvm
+from interrupts import ends_with
 from networks import Network
 from tvm import relax, te, tirx, topi
 
@@ -154,14 +154,6 @@ def test_an_error_of_the_progress_function_ends_the_compilation():
     with pytest.raises(ZeroDivisionError, match="as wanted"):
         tt.compile(module(), cache=False, progress=failing)
     assert ends_with(before)
-
-
-def ends_with(threads: int) -> bool:
-    """Threads end shortly after the last thing they do in Python."""
-    until = time.monotonic() + 10
-    while _thread._count() > threads and time.monotonic() < until:
-        time.sleep(0.001)
-    return _thread._count() == threads
 
 
 def test_only_kernels_that_are_given_arguments_check_them():

@@ -44,6 +44,8 @@ def test_urls_and_paths(tmp_path):
 def test_an_empty_file_becomes_a_database(tmp_path):
     (tmp_path / "x.db").touch()
     made(tmp_path / "x.db")
+    with ShapeDatabase(tmp_path / "x.db") as db:
+        assert db.match(gemm(64, 64, 64), target=PLAIN).entry.cost == 100
 
 
 def test_in_memory():

@@ -408,7 +408,7 @@ def require_file(path: str, expected: str = "a model, or a file written by `tvm-
 
 
 def require_model(path: str) -> None:
-    """Raise an error if there is no file at the path, or a saved executable."""
+    """ModelFormatError if there is no file at the path, WorkloadError if it is a saved executable."""
     if is_executable(path):
         raise WorkloadError(f"{path} is compiled already; expected a model")
 

@@ -17,7 +17,7 @@ _OPAQUE = 8  # TVM's op_pattern of operators whose steps are more than one value
 def form_of(func: tirx.PrimFunc) -> str | None:
     """Return "reduction" if a block of an unscheduled function reduces an axis, as in sums, pooling and normalisation,
     "data movement" if all blocks only copy elements or constants, and "element-wise" otherwise; None for functions that
-    are none of these, such as scans."""
+    TVM calls opaque, such as scans."""
     if func.attrs is not None and int(func.attrs.get("op_pattern", 0)) == _OPAQUE:
         return None
     blocks: list[s_tir.SBlock] = []
