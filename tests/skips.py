@@ -41,11 +41,11 @@ KINDS = (
     ),
     Kind(
         "cpu",
-        r"fewer registers|lanes|on this CPU|CPU with more|dot product|x86|AVX-512|another processor|one core",
+        r"fewer registers|lanes|on this CPU|CPU with|dot product|x86|AVX-512|another processor|one core",
         "need another processor or more cores",
         "make test on one",
     ),
-    Kind("right", r"right to mount|only root|write to everything", "need other rights", "make test as another user"),
+    Kind("right", r"right to|only root|write to everything", "need other rights", "make test as another user"),
     Kind("judge", r"too old to judge", "need a later onnxruntime", "make test PYTHON=python3.11"),
     Kind("docs", r"mkdocs", "build the documentation", "make docs test"),
     Kind("peer", r"not installed: |: not installed", "compare with a package that is not here", "make bench"),
