@@ -57,8 +57,9 @@ class RowEmitter:
         self.lanes = tiling.lanes
         self.base = tirx.Var("base", _kind(group))
         stages = fused([_by_stride(stage) for stage in group.stages])
-        self.rows = stages[0].axes
-        self.lane_axis = lane_axis(stages[0], self.rows)
+        first = next((stage for stage in stages if stage.reduced), stages[0])
+        self.rows = first.axes
+        self.lane_axis = lane_axis(first, self.rows)
         extent = sampled(dict(self.rows).get(self.lane_axis, 1))
         self.vectors = strip_vectors(extent, self.lanes, self.other_rows(), tiling.tasks)
         self.row_local = [b for b in local if not _whole_rows(group, b)]

@@ -97,6 +97,43 @@ def test_masks_are_part_of_the_kernel(mask):
     assert "attention" in kinds
 
 
+HEADS = np.float32([[[1]], [[2]], [[4]]])
+
+
+def divided(divisor):
+    return lambda net, x: net.emit(op.divide(x, relax.const(divisor, "float32")))
+
+
+def capped(net, scores):
+    tanh = net.emit(op.tanh(net.emit(op.divide(scores, relax.const(3.0, "float32")))))
+    return net.emit(op.multiply(tanh, relax.const(3.0, "float32")))
+
+
+@pytest.mark.parametrize(
+    ("queries", "scores", "reference"),
+    [
+        (None, divided(3.0), lambda s: s / 3),
+        (divided(3.0), None, lambda s: s / 3),
+        (None, divided(HEADS), lambda s: s / HEADS),
+        (None, capped, lambda s: 3 * np.tanh(s / 3)),
+    ],
+    ids=["divided scores", "divided queries", "divided by head", "capped"],
+)
+@pytest.mark.parametrize("keys", [16, 41])
+def test_scales_and_caps_are_part_of_the_kernel(queries, scores, reference, keys):
+    net = Network((3, 19, 8), (3, keys, 8))
+
+    def body(net, q, k):
+        turned = net.emit(op.permute_dims(k, (0, 2, 1)))
+        product = net.emit(op.matmul(q if queries is None else queries(net, q), turned))
+        return op.matmul(net.emit(op.nn.softmax(product if scores is None else scores(net, product))), k)
+
+    q, k = arrays = net.arrays()
+    result, kinds = run(net, body, arrays)
+    np.testing.assert_allclose(result, softmax(reference(q @ k.transpose(0, 2, 1))) @ k, rtol=2e-5, atol=1e-5)
+    assert kinds == ["attention"]
+
+
 def test_a_constant_mask_is_an_operand_of_the_kernel():
     net = Network((2, 20, 8))
 

@@ -148,7 +148,10 @@ def _rows(stages: Sequence[Stage], rows: tuple[Axis, ...]) -> RowGroup | None:
     group: RowGroup | None = RowGroup(rows, (stages[0],))
     for stage in stages[1:]:
         group = joined(group, stage) if group is not None else None
-    if group is None or [v for v, _ in group.stages[1].axes] != [v for v, _ in rows]:
+    if group is None:
+        return None
+    first = next((stage for stage in group.stages[1:] if stage.reduced), None)
+    if first is None or [v for v, _ in first.axes] != [v for v, _ in rows]:
         return None
     scores, last = stages[0].writes[0].buffer, group.stages[-1]
     # The weights overwrite the scores, so the stage that writes them must not read the scores.

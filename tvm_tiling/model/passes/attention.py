@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import tvm
 from tvm import relax, tirx
 
 from ...frontend.node_names import joined
 from ...lowering.extents import sizes_in
 from ...lowering.samples import Extent, is_open, sampled
-from .dataflow import RENEWED, Expr, extents_of, is_op, renewed, replace_operands, shape_of
+from .dataflow import RENEWED, Expr, array, extents_of, is_op, renewed, replace_operands, shape_of
 from .layout import BROADCASTING
 
 _REORDERING = frozenset(("reshape", "permute_dims", "strided_slice", "squeeze", "expand_dims", "broadcast_to"))
@@ -26,6 +27,8 @@ _ALONG_ROWS = frozenset((*BROADCASTING, "reshape", "nn.softmax", "max", "full_li
 # Minimum rows and keys for which the kernel's tiles and vectors are well filled, and the accepted head sizes.
 _LEAST_ROWS, _LEAST_KEYS = 4, 8
 _HEAD = range(2, 257)
+# Divisors between these magnitudes have a normal reciprocal.
+_SMALLEST, _LARGEST = 2.0**-126, 2.0**126
 # Operators into whose expression TVM inlines a scalar constant.
 _WITH_SCALARS = (
     *("add", "subtract", "multiply", "divide", "power", "maximum", "minimum"),
@@ -147,10 +150,20 @@ def _add_sources(line: _Line, group: set[int]) -> None:
             value = line.bindings[source].value
             if source in group or not set(line.users(source)) <= group:
                 continue
-            scales = is_op(value, "multiply", "divide") and any(shape_of(a) == () for a in value.args)
+            value = _as_product(value)
+            scales = is_op(value, "multiply") and any(shape_of(a) == () for a in value.args)
             if scales or is_op(value, *_REORDERING):
                 group.add(source)
                 front.append(source)
+
+
+def _as_product(value: Expr) -> Expr:
+    """A division by a constant scalar as a multiplication by its reciprocal, which is inlined into the kernel; scores
+    change by at most a unit in the last place. Anything else as it is."""
+    divisor = array(value.args[1]) if is_op(value, "divide") else None
+    if divisor is None or divisor.shape != () or divisor.dtype != np.float32 or not _SMALLEST < abs(divisor) < _LARGEST:
+        return value
+    return relax.op.multiply(value.args[0], relax.const(np.float32(1) / divisor, "float32"))
 
 
 def _behind(line: _Line, end: int) -> list[int]:
@@ -224,7 +237,7 @@ def _function(line: _Line, group: Sequence[int]) -> tuple[relax.Function, list[E
                 operands[number] = parameter(operand, f"constant{len(parameters)}")
         return relax.Call(value.op, operands, value.attrs, value.ty_args)
 
-    values = {place: lifted(line.bindings[place].value) for place in group}
+    values = {place: lifted(_as_product(line.bindings[place].value)) for place in group}
     for place in group:
         for variable in relax.analysis.free_vars(line.bindings[place].value):
             if variable not in own and variable not in renamed:
