@@ -74,7 +74,15 @@ class Settings:
             and self.match in case.name
         ]
         if not found:
-            raise SuiteError(f"no case of {self.suite!r} is selected; relax --filter, --dtype, --short or --packed")
+            given = {
+                f"--filter {self.match}": self.match,
+                f"--dtype {self.dtype}": self.dtype,
+                "--short": self.short,
+                "--packed": self.packed is True,
+                "--unpacked": self.packed is False,
+            }
+            options = " ".join(option for option, is_set in given.items() if is_set)
+            raise SuiteError(f"{self.suite} has no case for {options}")
         return found
 
 

@@ -394,17 +394,15 @@ class RnnWorkload(_SumOfProducts):
         if self.cell not in CELL_GATES:
             raise WorkloadError(f"rnn: unknown cell {self.cell!r}; {nearest(str(self.cell), CELL_GATES)}")
         for name in ("batch", "steps", "input_size", "hidden_size", "layers"):
-            require_positive("rnn", name, getattr(self, name))
+            require_positive(self.cell, name, getattr(self, name))
         for name in ("bidirectional", "linear_before_reset"):
             if not isinstance(getattr(self, name), bool):
-                raise WorkloadError(f"rnn: {name} = {getattr(self, name)!r}; expected True or False")
+                raise WorkloadError(f"{self.cell}: {name} = {getattr(self, name)!r}; expected True or False")
         if self.activation not in ACTIVATIONS:
-            raise WorkloadError(f"rnn: activation = {self.activation!r}; expected {', '.join(ACTIVATIONS)}")
+            raise WorkloadError(f"{self.cell}: activation {self.activation!r}; expected {', '.join(ACTIVATIONS)}")
         if self.activation != "tanh" and self.cell != "rnn":
-            raise WorkloadError(
-                f"rnn: activation = {self.activation!r} requires cell = 'rnn'; expected 'tanh' for {self.cell!r}"
-            )
-        self._settle_types("rnn")
+            raise WorkloadError(f"{self.cell}: activation {self.activation!r} requires the cell 'rnn'; expected 'tanh'")
+        self._settle_types(self.cell)
 
     @cached_property
     def types(self) -> OperandTypes:

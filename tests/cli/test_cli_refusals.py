@@ -237,6 +237,17 @@ REFUSED = [
     (f"{SWEEP} --field clock_mhz --values 50 --pareto speed", 1, "--pareto speed is not an objective"),
     # ---- tune, db, fleet, generate, bench
     ("tune nothing", 1, "'nothing' is neither a file nor an operator"),
+    ("tune directory", 1, "'directory' is a directory; expected a model, or an operator"),
+    ("report directory", 1, "'directory' is a directory; expected a model, a program, a result, or an operator"),
+    ("simulate directory", 1, "'directory' is a directory; expected a program, a model, or an operator"),
+    ("explain lstm steps=0 input_size=8 hidden_size=8", 1, "lstm: steps = 0; expected a whole number of at least 1"),
+    (
+        "explain rnn cell=gru steps=2 input_size=8 hidden_size=8 activation=relu",
+        1,
+        "gru: activation 'relu' requires",
+    ),
+    ("bench gemm --dtype int9", 1, "gemm has no case for --dtype int9"),
+    ("bench gemm --short --filter nothing", 1, "gemm has no case for --filter nothing --short"),
     ("tune lstm steps=2 input_size=8 hidden_size=8", 1, "recurrent layers are not tuned"),
     ("tune gemm 64 64 64 --trials 0", 2, "--trials 0: expected at least 1"),
     ("tune gemm 64 64 64 --trials many", 2, "--trials many: expected a whole number"),

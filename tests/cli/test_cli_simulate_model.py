@@ -108,6 +108,13 @@ def test_what_was_compiled_for_an_accelerator_is_simulated(capsys, model):
     assert (code, err) == (0, "") and json.loads(out)["hardware"] == "neartile"
 
 
+def test_compiling_says_what_runs_on_the_accelerator(capsys, model):
+    code, out, _ = run(capsys, "compile", model, "--target", "rnn16k", "-o", "none.tar")
+    assert code == 0 and "\n0 operators on the accelerator, 1 on the CPU: " in out
+    code, out, _ = run(capsys, "compile", model, "--target", "neartile", "-o", "some.tar")
+    assert code == 0 and "\n1 operator on the accelerator, 0 on the CPU\n" in out
+
+
 def test_models_that_cannot_be_simulated_are_one_line(capsys, model, tmp_path):
     tt.compile(model, cache=False).save("cpu.tar")
     (tmp_path / "bad.npz").write_bytes(b"none")

@@ -192,8 +192,8 @@ def test_the_decision_tells_of_itself():
         ({"cell": "lstn"}, "unknown cell 'lstn'; did you mean 'lstm'[?] expected gru, lstm, rnn"),
         ({"steps": 0}, "steps = 0; expected a whole number of at least 1"),
         ({"bidirectional": 1}, "bidirectional = 1; expected True or False"),
-        ({"activation": "gelu"}, "activation = 'gelu'; expected tanh, relu"),
-        ({"activation": "relu"}, "activation = 'relu' requires cell = 'rnn'; expected 'tanh' for 'lstm'"),
+        ({"activation": "gelu"}, "activation 'gelu'; expected tanh, relu"),
+        ({"activation": "relu"}, "activation 'relu' requires the cell 'rnn'; expected 'tanh'"),
         ({"dtype": "float31"}, "unknown element type 'float31'"),
     ],
 )

@@ -54,11 +54,16 @@ def test_anything_with_dlpack_is_taken(model):
         (object(), "input 'x' is object"),
         ("abc", "input 'x' is <U3"),
         ([[10**400] * 3] * 2, "input 'x' is"),
+        (np.ma.masked_less(VALUES, 1), "input 'x' has masked elements"),
     ],
 )
 def test_what_is_not_an_array_is_refused_by_name(model, given, said):
     with pytest.raises(WorkloadError, match=said):
         model.run(given)
+
+
+def test_a_masked_array_without_masked_elements_is_taken(model):
+    np.testing.assert_array_equal(model.run(np.ma.array(VALUES)), 2 * VALUES)
 
 
 def test_tensors_of_pytorch_are_taken(model, half):

@@ -75,7 +75,7 @@ def test_costs_follow_the_chain_of_incumbents(measurer):
     assert [round(measured.cost * 1e5) for measured in found] == percents
 
 
-def test_closing_ends_builds_in_progress_and_those_that_wait(measurer):
+def test_closing_ends_builds_in_progress_and_those_that_wait(measurer, tmp_path):
     bench = measurer.bench
     jobs = [job(percent, building="hang") for percent in range(6)]
     waiting = threading.Thread(target=bench.prepare, args=(jobs,), daemon=True)
@@ -88,6 +88,7 @@ def test_closing_ends_builds_in_progress_and_those_that_wait(measurer):
     bench.close()
     waiting.join(5)
     assert time.monotonic() - start < 5 and not waiting.is_alive()
+    assert bench._builders.submit(job(1), tmp_path).get() == "ended while building"
 
 
 def test_ctrl_c_at_any_time_of_a_build_leaves_no_thread(monkeypatch):

@@ -80,10 +80,13 @@ def command(
         print_json({"output": str(output), "seconds": seconds, "peak_memory": peak, **executable.describe()})
         return
     operators = sum(operator.calls for variant in executable.variants for operator in variant.operators)
+    placement = executable.placement
     from_cache = " from the cache" if executable.from_cache else ""
     memory = "" if peak is None else f", peak memory {size(peak)}"
-    kernels = quantity(operators, "operator")
-    print(f"{model}: {kernels} compiled in {seconds:.1f} s{from_cache}{memory}, written to {output}")
+    kernels = "" if placement else f"{quantity(operators, 'operator')} "
+    print(f"{model}: {kernels}compiled in {seconds:.1f} s{from_cache}{memory}, written to {output}")
+    if placement:
+        print(placement)
     if executable.precision != FLOAT32:
         print(executable.precision)
     for variant in executable.variants:

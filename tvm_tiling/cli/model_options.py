@@ -407,6 +407,12 @@ def require_file(path: str, expected: str = "a model, or a file written by `tvm-
         raise ModelFormatError(f"{path} {fault}; expected {expected}")
 
 
+def unknown_subject(name: str, expected: str) -> str:
+    """The message for words that name neither a file nor an operator."""
+    fault = "is a directory" if Path(name).is_dir() else "is neither a file nor an operator"
+    return f"'{name}' {fault}; expected {expected}"
+
+
 def require_model(path: str) -> None:
     """ModelFormatError if there is no file at the path, WorkloadError if it is a saved executable."""
     if is_executable(path):

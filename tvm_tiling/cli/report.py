@@ -25,6 +25,7 @@ from .model_options import (
     opened,
     seconds_option,
     target_option,
+    unknown_subject,
 )
 from .operator_text import OPERATORS
 from .output import check_outputs, print_json, working
@@ -152,8 +153,9 @@ def _for_this_cpu(name: str) -> bool:
         if name.split()[:1] and name.split()[0] in OPERATORS:
             return False
         raise ModelFormatError(
-            f"'{name}' is neither a file nor an operator; expected a model, a program, a result, or an operator that "
-            f"begins with one of {', '.join(OPERATORS)}"
+            unknown_subject(
+                name, f"a model, a program, a result, or an operator that begins with one of {', '.join(OPERATORS)}"
+            )
         )
     if is_program(name) or Path(name).suffix == ".vsim":
         return False

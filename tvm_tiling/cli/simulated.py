@@ -17,7 +17,7 @@ from ..decide.tiling import Decision
 from ..errors import ProgramError
 from ..hardware import Hardware
 from ..workload import ConvWorkload, GemmWorkload, RnnWorkload
-from .model_options import ModelOptions, accelerator_of, arrays_of, is_executable
+from .model_options import ModelOptions, accelerator_of, arrays_of, is_executable, unknown_subject
 from .operator_text import OPERATORS, Workload, parse_operator
 from .table import print_table, without_zeros
 
@@ -89,8 +89,7 @@ def subject_of(
         return Subject(name, accelerator_of(target, "") if target else program.hardware, program, is_file=True)
     if not words or not name.split() or name.split()[0] not in OPERATORS:
         raise ProgramError(
-            f"'{name}' is neither a file nor an operator; expected a program, a model, or an operator that begins with "
-            f"one of {', '.join(OPERATORS)}"
+            unknown_subject(name, f"a program, a model, or an operator that begins with one of {', '.join(OPERATORS)}")
         )
     workload = parse_operator(name)
     if isinstance(workload, RnnWorkload):

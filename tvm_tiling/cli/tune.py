@@ -24,6 +24,7 @@ from .model_options import (
     machine_of,
     require_model,
     target_option,
+    unknown_subject,
 )
 from .operator_text import OPERATORS, parse_product
 from .output import check_outputs, print_json
@@ -145,6 +146,4 @@ def _subject(words: list[str]) -> Any:
         return name
     if name.split()[:1] and name.split()[0] in OPERATORS:
         return parse_product(name)
-    raise ModelFormatError(
-        f"'{name}' is neither a file nor an operator; expected a model, or an operator that begins with gemm or conv"
-    )
+    raise ModelFormatError(unknown_subject(name, "a model, or an operator that begins with gemm or conv"))

@@ -93,7 +93,7 @@ def compile_model(
 
     `limits`: limits on tensors, computed constants, work and graphs that the model may request (see Limits); by
     default, the built-in limits with the changes in the environment variable TVM_TILING_LIMITS. LimitError names the
-    limit to raise.
+    limit to raise. An executable from the cache requires no such work and is not checked.
 
     `progress`: a function that is called with a BuildProgress for every kernel that has been built, from several
     threads but one call at a time; or whether to show a line on standard error, if that is a terminal.

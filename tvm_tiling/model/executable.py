@@ -218,6 +218,11 @@ class Executable:
         memory = variant.memory
         return replace(memory, mapped=memory.weights + memory.constants) if self._constants.mapped else memory
 
+    @property
+    def placement(self) -> str:
+        """Which operators run on a simulated accelerator; empty for a model on the CPU alone."""
+        return ""
+
     def describe(self) -> dict[str, Any]:
         """Signature, operators and memory of every variant, and the compilation time, as plain values."""
         return {"compile_seconds": self.compile_seconds, **self._contents()}

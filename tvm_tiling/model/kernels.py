@@ -125,7 +125,7 @@ class Kernels:
         alike.append((func, result))
         self._asked += 1
         order = -_FIRST if kind is Kind.PACKING else -_stores(func)
-        self._workers.add(order, lambda: self._make(func, kind, result))
+        self._workers.add(order, lambda: result.compute(lambda: self._make(func, kind)))
         return result
 
     def objects(self, functions: Mapping[str, tirx.PrimFunc], kinds: Callable[[str], Kind]) -> list[bytes]:
@@ -138,19 +138,15 @@ class Kernels:
         with contextlib.suppress(Exception):
             make_ahead(self._cache, None if self.instructions is None else self.instructions.arch)
 
-    def _make(self, func: tirx.PrimFunc, kind: Kind, result: Result[bytes]) -> None:
-        try:
-            key = self._key(func, kind) if self._cache.keeps else None
-            content = None if key is None else self._cache.get(key)
-            if content is None:
-                content = object_of(_safe(func, kind), self._targets[kind])
-                if key is not None:
-                    self._cache.put(key, content)
-            self._tell()
-        except BaseException as error:  # raised in the waiting thread
-            result.fail(error)
-        else:
-            result.set(content)
+    def _make(self, func: tirx.PrimFunc, kind: Kind) -> bytes:
+        key = self._key(func, kind) if self._cache.keeps else None
+        content = None if key is None else self._cache.get(key)
+        if content is None:
+            content = object_of(_safe(func, kind), self._targets[kind])
+            if key is not None:
+                self._cache.put(key, content)
+        self._tell()
+        return content
 
     def _tell(self) -> None:
         if self._progress is not None:

@@ -30,15 +30,14 @@ class Result(Generic[T]):
         self._found: list[T] = []
         self._error: BaseException | None = None
 
-    def set(self, value: T) -> None:
-        """Hand over the value; either this or `fail`, once."""
-        self._found.append(value)
-        self._pending.release()
-
-    def fail(self, error: BaseException) -> None:
-        """Hand over the error to raise in place of a value."""
-        self._error = error
-        self._pending.release()
+    def compute(self, job: Callable[[], T]) -> None:
+        """Hand over what `job` returns, or the error that it raises. Called once."""
+        try:
+            self._found.append(job())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._pending.release()
 
     def get(self) -> T:
         """Wait for the value. Raises the error of the job."""

@@ -64,10 +64,12 @@ def as_array(value: Any, what: str) -> np.ndarray:
     """`value` as an array that shares its memory if possible: a NumPy array, a number, nested lists, a PyTorch tensor
     (including one with a gradient, or of bfloat16), or any object with DLPack.
 
-    Raises WorkloadError, starting with `what`, for lists whose rows differ in length and for tensors that are sparse,
-    quantised, without memory or on another device.
+    Raises WorkloadError, starting with `what`, for lists whose rows differ in length, for arrays with masked elements
+    and for tensors that are sparse, quantised, without memory or on another device.
     """
     if isinstance(value, np.ndarray):
+        if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+            raise WorkloadError(f"{what} has masked elements; expected an array without, as from its method filled()")
         return value
     torch = sys.modules.get("torch")  # already loaded if `value` is one of its tensors
     if torch is not None and isinstance(value, torch.Tensor):

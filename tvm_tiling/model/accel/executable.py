@@ -15,6 +15,7 @@ from ...accel.program.program import Program
 from ...accel.report.report import SimReport
 from ...accel.timing.simulate import Simulation
 from ...errors import ModelFormatError, UnsupportedOperator
+from ...figures import quantity
 from ...temporary import temporary_folder
 from .. import saved
 from ..executable import Executable
@@ -68,6 +69,13 @@ class AcceleratedExecutable(Executable):
         raise UnsupportedOperator(
             "profile: part of the model runs on a simulated accelerator; use simulate, whose report has a timeline"
         )
+
+    @property
+    def placement(self) -> str:
+        """How many operators run on the accelerator and how many on the CPU, with the reasons for the latter."""
+        there = sum(len(program.regions) for program in self.programs)
+        reasons = f": {_some(self.left)}" if self.left else ""
+        return f"{quantity(there, 'operator')} on the accelerator, {len(self.left)} on the CPU{reasons}"
 
     @functools.cached_property
     def program(self) -> Program:

@@ -37,25 +37,26 @@ class Builders:
         """Start to build a job into `folder`. The result is the build, or the reason for its failure, in which case the
         folder is removed."""
         result: Result[Build | str] = Result()
-        self._workers.add(0, lambda: self._build(job, folder, result))
+        if self._closed:
+            result.compute(lambda: self._build(job, folder))  # no thread is left
+        else:
+            self._workers.add(0, lambda: result.compute(lambda: self._build(job, folder)))
         return result
 
-    def _build(self, job: Job, folder: Path, result: Result[Build | str]) -> None:
+    def _build(self, job: Job, folder: Path) -> Build | str:
         child = self._free.get()
         try:
             if self._closed:
                 raise ChildLost(_CLOSED)
-            found: Build | str = child.ask((job, str(folder)), self._seconds)
+            found: Build = child.ask((job, str(folder)), self._seconds)
+            return found
         except (ChildFailed, ChildLost) as error:
             shutil.rmtree(folder, ignore_errors=True)
-            result.set(str(error))
-        except BaseException as error:
+            return str(error)
+        except BaseException:
             if self._closed:  # close() ended the process between any two steps of the question
-                result.set(_CLOSED)
-            else:
-                result.fail(error)  # raised in the waiting thread
-        else:
-            result.set(found)
+                return _CLOSED
+            raise
         finally:
             self._free.put(child)
 

@@ -79,10 +79,7 @@ class RemoteMeasurer:
 
         def measure_one(job: Job) -> None:
             result: Result[Measured] = Result()
-            try:
-                result.set(self._measured(job))
-            except BaseException as error:  # raised in the waiting thread
-                result.fail(error)
+            result.compute(lambda: self._measured(job))
             ready.put(result)
 
         threads = Workers(self.workers)
