@@ -6,6 +6,7 @@ roll_cells        roll unrolled cells into recurrent layers
 simplify          fold constants and batch norm, remove operators without effect
 integers          compute quantised regions in integers, on CPUs
 sums_of_parts     convolve concatenated tensors one by one, on CPUs
+pools             pool large windows along one axis after the other, on CPUs
 norms             write group and instance norms as reductions and element-wise operators
 join_views        merge and cancel reshapes and transpositions
 channels_last     convert regions around convolutions to channels last, except for isolated ones
@@ -36,6 +37,7 @@ from .passes.legalise import legalised
 from .passes.lone import with_channels_first
 from .passes.norms import written_out_norms
 from .passes.open_extents import refuse_unproved
+from .passes.pools import with_pools_by_axis
 from .passes.roll import roll_cells
 from .passes.simplify import simplify, without_empty
 from .passes.sums_of_parts import with_sums_of_parts
@@ -69,7 +71,7 @@ def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = Non
 def fused_for_cpu(mod: tvm.IRModule, hardware: Hardware, options: Options) -> tvm.IRModule:
     """`mod` with one PrimFunc per operator group that becomes one kernel; quantised regions are computed in
     integers."""
-    prepared = with_sums_of_parts(with_integers_on_cpu(straight(mod)))
+    prepared = with_pools_by_axis(with_sums_of_parts(with_integers_on_cpu(straight(mod))))
     return _fused(prepared, None, lambda made: with_channels_first(made, hardware, options))
 
 

@@ -147,6 +147,18 @@ class Signature:
         return checked
 
 
+def in_order(names: Sequence[str], given: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any] | None:
+    """The inputs of a call in the order of `names` if all are given in one way and by these names; None otherwise."""
+    if len(given) == 1 and not named and type(given[0]) is dict:
+        given, named = (), given[0]
+    if not named:
+        return given
+    if given or len(named) != len(names):
+        return None
+    found = [named[name] for name in names if name in named]
+    return found if len(found) == len(names) else None
+
+
 def by_name(given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """The positional and named inputs of a call; a mapping as the only positional argument contains inputs by name.
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import WorkloadError
-from .arrays import aligned_empty
+from .arrays import address_of, aligned_at
 from .locks import ForkSafeLock
 from .native_library import PREFIX, NativeLibrary
 from .open_plan import AnyPlan
@@ -162,11 +162,16 @@ class Buffers:
         which are written; allocated if omitted."""
         self.tables = tables
         self._given = [value if value.flags.c_contiguous else np.ascontiguousarray(value) for value in given]
-        self.arrays = [aligned_empty(kind.shape, kind.dtype) for kind in tables.outputs] if outputs is None else outputs
-        self.inputs = (ctypes.c_void_p * max(1, len(self._given)))(*(a.ctypes.data for a in self._given))
-        self.outputs = (ctypes.c_void_p * max(1, len(self.arrays)))(*(a.ctypes.data for a in self.arrays))
+        if outputs is None:
+            made = [aligned_at(*kind) for kind in tables.kinds]
+            self.arrays: Sequence[np.ndarray] = [array for array, _ in made]
+            places = [address for _, address in made]
+        else:
+            self.arrays, places = outputs, list(map(address_of, outputs))
+        self.inputs = tables.input_pointers(*map(address_of, self._given))
+        self.outputs = tables.output_pointers(*places)
 
     @property
     def addresses(self) -> tuple[int, ...]:
         """Addresses of all inputs, then of all outputs."""
-        return tuple(array.ctypes.data for array in (*self._given, *self.arrays))
+        return tuple(map(address_of, (*self._given, *self.arrays)))

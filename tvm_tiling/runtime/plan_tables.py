@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import WorkloadError
 from ..sizes import Extent, evaluated
+from .arrays import numpy_type
 from .open_plan import AnyPlan, OpenPlan
 from .plan import ARENA, CONSTANT, INPUT, OUTPUT, ExecutionPlan, Lifetime, TensorType, packed, type_code
 
@@ -33,13 +34,18 @@ class _Tables(ctypes.Structure):
 
 class PlanTables:
     """A plan for one set of shapes. `address`: of the tables, which live as long as this object. `outputs`: their
-    types."""
+    types, `kinds` the same as (shape, NumPy's type, bytes). `input_pointers`, `output_pointers`: arrays of addresses
+    as taken by plan.c."""
 
     def __init__(
         self, arena: int, inputs: int, outputs: Sequence[TensorType], columns: Mapping[str, np.ndarray]
     ) -> None:
         """`columns`: the arrays of plan.h by name."""
         self.outputs, self._kept = tuple(outputs), dict(columns)
+        self.kinds = [(each.shape, numpy_type(each.dtype), each.bytes) for each in self.outputs]
+        self.input_pointers, self.output_pointers = (
+            ctypes.c_void_p * max(1, count) for count in (inputs, len(self.outputs))
+        )
         self._tables = _Tables(
             arena,
             inputs,
