@@ -34,8 +34,10 @@ from ..lowering.own_extents import with_own_extents
 from ..lowering.prim_func import ScheduledOperator, packed_memory
 from ..lowering.samples import sampled, samples_beside
 from ..lowering.weight_panels import Panels
-from ..match import ConvProgram, epilogue_of
+from ..match import ConvProgram, GemmProgram, epilogue_of
+from ..match.access import loads, variables
 from ..match.described import description_of
+from ..operand_types import HALVES
 from ..runtime.arrays import ALIGNMENT
 from ..runtime.tensors import array_of, largest_of
 from ..runtime.threads import set_pool
@@ -267,7 +269,8 @@ def _schedule(
     if isinstance(supported, UnsupportedOperator) or _is_reduction(own, supported[1].workload, hardware):
         main, tiling = decide_fallback(func, name, hardware)
         if tiling is None:
-            return main, Operator(name=name, kind="other", calls=len(calls), form=form_of(func)), None, None
+            kind, flops = ("other", 0) if isinstance(supported, UnsupportedOperator) else _kind_of(supported[1])
+            return main, Operator(name=name, kind=kind, calls=len(calls), flops=flops, form=form_of(func)), None, None
         flops = tiling.shape.flops
         return main, Operator(name=name, kind="attention", calls=len(calls), flops=flops, tiling=tiling), None, None
     scheduled, program = supported
@@ -293,11 +296,24 @@ def _schedule(
 
 def _is_reduction(func: tirx.PrimFunc, workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> bool:
     """Return whether a sum of products is computed as a reduction: independent dot products, each of one result, such
-    as sums of squares. A tile of a matrix multiplication would have one row and one column."""
-    if not isinstance(workload, GemmWorkload) or hardware.cpu is None or is_open_func(func):
+    as sums of squares. A tile of a matrix multiplication would have one row and one column. With a dynamic size, also
+    products of matrices by one vector each, such as depthwise convolutions: a tile would have one column."""
+    if not isinstance(workload, GemmWorkload) or hardware.cpu is None or workload.n > 1:
         return False
-    dots = workload.m == workload.n == 1 and workload.dtype in ("float32", "float64")
+    if is_open_func(func):
+        return workload.batch > 1 and workload.types.out not in HALVES  # sums have the type of the result
+    dots = workload.m == 1 and workload.dtype in ("float32", "float64")
     return dots and workload.batch >= hardware.cpu.threads
+
+
+def _kind_of(program: GemmProgram | ConvProgram) -> tuple[str, int]:
+    """The kind and the operations of a sum of products that is computed as a reduction."""
+    assert isinstance(program, GemmProgram)
+    read = [loads(operand.expr) for operand in (program.a, program.b)]
+    if any(len(variables(index)) > 1 for each in read for load in each for index in load.indices):  # windows
+        return "convolution", program.workload.flops
+    left, right = ({load.source for load in each} for each in read)
+    return ("other", 0) if left == right or not program.is_open else ("gemm", program.workload.flops)
 
 
 def _with_order(tiling: ConvTiling, workload: ConvWorkload, hardware: Hardware, options: Options) -> ConvTiling:
