@@ -7,6 +7,7 @@ import tarfile
 import threading
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -391,3 +392,28 @@ def test_images_of_any_size_have_the_algorithms_of_fixed_sizes(monkeypatch):
     for batch, h, w in ((1, 1, 1), (2, 3, 9), (1, 33, 20), (3, 64, 64), (1, 2, 50)):
         x = np.random.default_rng(h).uniform(-1, 1, (batch, 3, h, w)).astype("float32")
         np.testing.assert_allclose(executable.run(x), images_computed(x, weights), rtol=1e-3, atol=1e-3)
+
+
+def test_reshapes_to_sums_of_sizes_copy_nothing():
+    weights, after = RNG.uniform(-1, 1, (8, 3, 3, 3)).astype("float32"), RNG.uniform(-1, 1, (8, 5)).astype("float32")
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["image"], strides=[2, 2]),
+        helper.make_node("MaxPool", ["image"], ["pooled"], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+        helper.make_node("Reshape", ["pooled", "flat"], ["pixels"]),
+        helper.make_node("Transpose", ["pixels"], ["tokens"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["tokens", "after"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "patches",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, "h", "w"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "tokens", 5])],
+        [numpy_helper.from_array(v, n) for n, v in (("w", weights), ("after", after), ("flat", np.array([0, 0, -1])))],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    compiled = tt.compile(made, cache=False)
+    judge = onnxruntime.InferenceSession(made.SerializeToString())
+    for high, wide in ((21, 34), (9, 9), (40, 17)):
+        x = RNG.uniform(-1, 1, (1, 3, high, wide)).astype("float32")
+        np.testing.assert_allclose(compiled.run(x), judge.run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
+    assert not [o.name for o in compiled.report().operators if o.name.startswith("reshape")]

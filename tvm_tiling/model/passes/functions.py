@@ -61,4 +61,14 @@ def _known(call: Any) -> Any:
     return call
 
 
-LEGALISED = {"relax.erf": erf, "relax.nn.prelu": prelu}
+RESHAPES = "tvm_tiling.reshapes"  # attribute of functions that only reshape
+
+
+def reshape(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
+    """relax.reshape as a PrimFunc with the mark RESHAPES."""
+    shape = call.args[1] if isinstance(call.args[1], relax.ShapeExpr) else builder.lookup_binding(call.args[1])
+    marked = {RESHAPES: True}
+    return builder.call_te(topi.reshape, call.args[0], shape, primfunc_name_hint="reshape", primfunc_attrs=marked)
+
+
+LEGALISED = {"relax.erf": erf, "relax.nn.prelu": prelu, "relax.reshape": reshape}

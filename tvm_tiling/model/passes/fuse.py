@@ -8,7 +8,7 @@ often a chain of operators that each read the previous one twice is duplicated w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import tvm
 import tvm_ffi
@@ -18,7 +18,8 @@ from ...lowering.extents import product_of, same
 from ...lowering.samples import Extent
 from ...match.access import loads
 from ...match.stages import MOST_LOADS
-from .dataflow import extents_of
+from .dataflow import Expr, Rewriter, extents_of, is_op, rewrite
+from .functions import RESHAPES
 from .node_groups import with_nodes
 
 # TVM's patterns: operators after the first are not fused to a matrix multiplication
@@ -40,14 +41,15 @@ def fused_operators(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | 
         unfit |= {name: OPAQUE for func in made for name in _of_numbers(func)}
         if not unfit:
             grouped = with_nodes(mod, grouped)
-            return _with_views(relax.transform.FuseTIR()(grouped))
+            return _with_views(relax.transform.FuseTIR()(grouped), given)
         for name, pattern in unfit.items():
             mod.update_func(mod.get_global_var(name), mod[name].with_attr("op_pattern", pattern))
 
 
-def _with_views(mod: tvm.IRModule) -> tvm.IRModule:
+def _with_views(mod: tvm.IRModule, single: Collection[str]) -> tvm.IRModule:
     """`mod` with reshapes that copy nothing. TVM looks for them in every kernel, and fails for some quotients by sums
-    of dynamic sizes: kernels with such sums are hidden meanwhile, and copy."""
+    of dynamic sizes: kernels with such sums are hidden meanwhile. Those of a reshape alone are known by their mark.
+    `single`: the functions that existed before operators were grouped."""
     hidden = {
         variable: func
         for variable, func in mod.functions.items()
@@ -59,7 +61,16 @@ def _with_views(mod: tvm.IRModule) -> tvm.IRModule:
     found = relax.transform.RewriteDataflowReshape()(shown)
     for variable, func in hidden.items():
         found.update_func(found.get_global_var(variable.name_hint), func)
-    return found
+    views = {v.name_hint for v, func in hidden.items() if RESHAPES in (func.attrs or ()) and v.name_hint in single}
+
+    def view(_: Rewriter, variable: relax.Var, call: Expr) -> Expr | None:
+        if not isinstance(variable, relax.DataflowVar) or not is_op(call, "call_tir"):
+            return None
+        if call.args[0].name_hint not in views:
+            return None
+        return relax.op.reshape(call.args[1].fields[0], call.ty.shape)
+
+    return rewrite(found, view) if views else found
 
 
 def _has_sums(func: tirx.PrimFunc) -> bool:
