@@ -508,6 +508,30 @@ def test_resize_with_aligned_corners_beside_an_axis_of_one(shape, mode):
     check(model_of([operator], given, FLOAT, {"s": np.array(scales, "float32")}), given)
 
 
+@pytest.mark.parametrize(
+    ("equation", "steps"),
+    [
+        ("ij,jk,kl->il", 2),
+        ("ij,jk,kl,lm", 3),
+        ("ab,ab,cd->cd", 2),
+        ("iia,ab,b->a", 2),
+        ("a,b,c->", 2),
+        ("ij,jk,ik->", 2),
+        ("ij,kj,lj->ikl", 1),  # pairs save nothing
+        ("ba,ca,da->abcd", 1),
+    ],
+)
+def test_several_operands_are_multiplied_in_pairs(equation, steps):
+    extents = dict(zip("abcdijklm", (3, 5, 4, 2, 6, 7, 3, 5, 4), strict=True))
+    terms = equation.partition("->")[0].split(",")
+    given = {f"x{n}": floats(*(extents[letter] for letter in term)) for n, term in enumerate(terms)}
+    made = model_of([node("Einsum", ",".join(given), equation=equation)], given, FLOAT)
+    compiled = compile_model(made, cache=False)
+    wanted = np.einsum(equation, *given.values())
+    np.testing.assert_allclose(compiled.run(*given.values()), wanted, rtol=1e-4, atol=1e-4)
+    assert sum(o.calls for o in compiled.report().operators if "einsum" in o.name) == steps
+
+
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -101,13 +100,11 @@ def columns():
 
 @pytest.mark.parametrize("model", [network, columns])
 def test_tasks_are_what_compile_asks_for(model):
-    # One core computes a row times a column without a tiling.
-    hardware = replace(HARDWARE, cpu=replace(HARDWARE.cpu, cores=2, threads=2))
     asked = Asked()
-    decided(load_model(model()).module, hardware, Options(configs=asked))
-    assert {
-        (task.workload, task.prepacked, task.epilogue) for task in tasks_of(model(), hardware, {})
-    } == asked.subjects
+    decided(load_model(model()).module, HARDWARE, Options(configs=asked))
+    tasks = {(task.workload, task.prepacked, task.epilogue) for task in tasks_of(model(), HARDWARE, {})}
+    # A row times a column is a reduction, which has no tiling.
+    assert tasks == {subject for subject in asked.subjects if max(subject[0].m, subject[0].n) > 1}
 
 
 def test_an_operator_is_tuned_as_it_is_asked_for():

@@ -302,8 +302,7 @@ def _is_reduction(func: tirx.PrimFunc, workload: GemmWorkload | ConvWorkload, ha
         return False
     if is_open_func(func):
         return workload.batch > 1 and workload.types.out not in HALVES  # sums have the type of the result
-    dots = workload.m == 1 and workload.dtype in ("float32", "float64")
-    return dots and workload.batch >= hardware.cpu.threads
+    return workload.m == 1 and workload.dtype in ("float32", "float64")
 
 
 def _kind_of(program: GemmProgram | ConvProgram) -> tuple[str, int]:
