@@ -91,7 +91,8 @@ def test_one_vector_for_each_matrix(deterministic):
     constants = {"w": RNG.standard_normal((5, 48, 1), np.float32)}
     made = model([("MatMul", "x,w", "y", {})], (5, "n", 48), constants, 3)
     (product,) = check(made, [(5, size, 48) for size in SIZES], deterministic=deterministic)
-    assert (product.kind, product.form) == ("gemm", "reduction") and product.flops > 0
+    # A fixed number of rows is a matrix multiplication, which adds in another order.
+    assert (product.kind, product.form) == ("gemm", "open" if deterministic else "reduction") and product.flops > 0
 
 
 def test_sums_of_squares_are_reductions():

@@ -14,6 +14,7 @@ RNG = np.random.default_rng(3)
 LAYERS = {
     "dense": dense(1000, 10, RNG),
     "one column": dense(300, 1, RNG),
+    "norm of all": one("ReduceL2", 30, 200, axes=[1, 2]),
     "winograd": conv(128, 128, 3, 14, RNG),
 }
 SLOW = {

@@ -266,7 +266,7 @@ def _schedule(
         return described.main, operator, described.packing, described.weights
     with samples_beside({variable: sampled(extent) for variable, extent in quotients.items()}):
         supported = attempted(schedule_for_weights, own, name, hardware, options, known, largest)
-    if isinstance(supported, UnsupportedOperator) or _is_reduction(own, supported[1].workload, hardware):
+    if isinstance(supported, UnsupportedOperator) or _is_reduction(own, supported[1], hardware, options):
         main, tiling = decide_fallback(func, name, hardware)
         if tiling is None:
             kind, flops = ("other", 0) if isinstance(supported, UnsupportedOperator) else _kind_of(supported[1])
@@ -294,25 +294,40 @@ def _schedule(
     return scheduled.main, operator, scheduled, place
 
 
-def _is_reduction(func: tirx.PrimFunc, workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> bool:
+def _is_reduction(
+    func: tirx.PrimFunc, program: GemmProgram | ConvProgram, hardware: Hardware, options: Options
+) -> bool:
     """Return whether a sum of products is computed as a reduction: independent dot products, each of one result, such
     as sums of squares. A tile of a matrix multiplication would have one row and one column. With a dynamic size, also
-    products of matrices by one vector each, such as depthwise convolutions: a tile would have one column."""
-    if not isinstance(workload, GemmWorkload) or hardware.cpu is None or workload.n > 1:
+    products of matrices by one vector each, such as depthwise convolutions: a tile would have one column.
+
+    Deterministic results exclude what is a matrix multiplication of several rows in another batch.
+    """
+    if not isinstance(program, GemmProgram) or hardware.cpu is None or program.workload.n > 1:
         return False
-    if is_open_func(func):
-        return workload.batch > 1 and workload.types.out not in HALVES  # sums have the type of the result
-    return workload.m == 1 and workload.dtype in ("float32", "float64")
+    workload, independent = program.workload, not program.a.axes[1] and not program.b.axes[2]
+    if not is_open_func(func):
+        return (
+            workload.m == 1 and workload.dtype in ("float32", "float64") and (independent or not options.deterministic)
+        )
+    if workload.batch == 1 or workload.types.out in HALVES:  # sums have the type of the result
+        return False
+    return independent or not options.deterministic or _has_windows(program)
 
 
 def _kind_of(program: GemmProgram | ConvProgram) -> tuple[str, int]:
     """The kind and the operations of a sum of products that is computed as a reduction."""
     assert isinstance(program, GemmProgram)
-    read = [loads(operand.expr) for operand in (program.a, program.b)]
-    if any(len(variables(index)) > 1 for each in read for load in each for index in load.indices):  # windows
+    if _has_windows(program):
         return "convolution", program.workload.flops
-    left, right = ({load.source for load in each} for each in read)
+    left, right = ({load.source for load in loads(operand.expr)} for operand in (program.a, program.b))
     return ("other", 0) if left == right or not program.is_open else ("gemm", program.workload.flops)
+
+
+def _has_windows(program: GemmProgram) -> bool:
+    """Return whether an operand is read by windows: at the sum of two axes."""
+    read = [load for operand in (program.a, program.b) for load in loads(operand.expr)]
+    return any(len(variables(index)) > 1 for load in read for index in load.indices)
 
 
 def _with_order(tiling: ConvTiling, workload: ConvWorkload, hardware: Hardware, options: Options) -> ConvTiling:
