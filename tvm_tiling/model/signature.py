@@ -150,7 +150,7 @@ class Signature:
 def in_order(names: Sequence[str], given: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any] | None:
     """The inputs of a call in the order of `names` if all are given in one way and by these names; None otherwise."""
     if len(given) == 1 and not named and type(given[0]) is dict:
-        given, named = (), given[0]
+        named, given = given[0], ()
     if not named:
         return given
     if given or len(named) != len(names):

@@ -32,8 +32,9 @@ def numpy_type(name: str) -> np.dtype[Any]:
 def address_of(array: np.ndarray) -> int:
     """The address of an array's first element. `array.ctypes.data` is the same and takes four times as long, which for
     its inputs and outputs was a third of a small model's run."""
+    writable_bytes: Any = array
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+        return ctypes.addressof(ctypes.c_char.from_buffer(writable_bytes))
     except (TypeError, ValueError):  # read-only, not contiguous, empty, or of a type of ml_dtypes
         return int(array.ctypes.data)
 
