@@ -103,6 +103,20 @@ class _Graph:
         wide = self.gelu(self.linear(x, width, 4 * width))
         return self.norm(self.add("Add", x, self.linear(wide, 4 * width, width)), width)
 
+    def conv(
+        self, x: str, channels: tuple[int, int], kernel: int, stride: int = 1, groups: int = 1, gain: float = 1.0
+    ) -> str:
+        """A convolution with bias of `channels` (before, after), with borders that keep the size at stride 1. Weights
+        are multiplied by `gain`."""
+        before, after = channels
+        weights = self.add("Mul", self.weights(after, before // groups, kernel, kernel), self.number(gain))
+        sizes = {"pads": [kernel // 2] * 4, "strides": [stride, stride], "group": groups}
+        return self.add("Conv", x, weights, self.weights(after), **sizes)
+
+    def classes(self, x: str, channels: int) -> str:
+        """1000 classes from the mean of each channel."""
+        return self.linear(self.add("Flatten", self.add("GlobalAveragePool", x)), channels, 1000)
+
     def length(self, x: str) -> str:
         """The second dimension of x as a scalar."""
         return self.add("Gather", self.add("Shape", x), self.constant(np.array(1)), axis=0)
@@ -194,27 +208,43 @@ def resnet50(varied: str) -> OpenModel:
     pixels = 224 if varied == "batch" else "pixels"
     graph, shape = _Graph(), ("batch", 3, pixels, pixels)
 
-    def conv(x: str, before: int, after: int, kernel: int, stride: int = 1, gain: float = 1.0) -> str:
-        weights = graph.add("Mul", graph.weights(after, before, kernel, kernel), graph.number(gain))
-        pads = [kernel // 2] * 4
-        return graph.add("Conv", x, weights, graph.weights(after), pads=pads, strides=[stride, stride])
-
-    x = graph.add("Relu", conv("x", 3, 64, 7, 2))
+    x = graph.add("Relu", graph.conv("x", (3, 64), 7, 2))
     x = graph.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     before = 64
     for stage, blocks in enumerate((3, 4, 6, 3)):
         inner = 64 << stage
         for block in range(blocks):
             stride = 2 if stage and not block else 1
-            y = graph.add("Relu", conv(x, before, inner, 1))
-            y = graph.add("Relu", conv(y, inner, inner, 3, stride))
-            y = conv(y, inner, 4 * inner, 1, gain=0.5)
-            beside = x if block else conv(x, before, 4 * inner, 1, stride)
+            y = graph.add("Relu", graph.conv(x, (before, inner), 1))
+            y = graph.add("Relu", graph.conv(y, (inner, inner), 3, stride))
+            y = graph.conv(y, (inner, 4 * inner), 1, gain=0.5)
+            beside = x if block else graph.conv(x, (before, 4 * inner), 1, stride)
             x = graph.add("Relu", graph.add("Add", y, beside))
             before = 4 * inner
-    x = graph.add("Flatten", graph.add("GlobalAveragePool", x))
-    model = graph.model(shape, graph.linear(x, 2048, 1000), ("batch", 1000))
+    model = graph.model(shape, graph.classes(x, 2048), ("batch", 1000))
     return OpenModel(model, shape, varied, {} if varied == "batch" else {"batch": 1})
+
+
+# Blocks of MobileNet v2: expansion, output channels, repetitions, stride of the first.
+_INVERTED = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+
+
+def mobilenet_v2() -> OpenModel:
+    """MobileNet v2 with norms folded into the convolutions, batch 1, for square images of any size."""
+    graph, shape = _Graph(), ("batch", 3, "pixels", "pixels")
+
+    def relu6(x: str) -> str:
+        return graph.add("Clip", x, graph.number(0), graph.number(6))
+
+    x, before = relu6(graph.conv("x", (3, 32), 3, 2)), 32
+    for expansion, after, repetitions, first in _INVERTED:
+        for repetition in range(repetitions):
+            inner, stride = expansion * before, 1 if repetition else first
+            y = relu6(graph.conv(x, (before, inner), 1)) if expansion > 1 else x
+            y = graph.conv(relu6(graph.conv(y, (inner, inner), 3, stride, inner)), (inner, after), 1)
+            x, before = graph.add("Add", x, y) if repetition else y, after
+    x = relu6(graph.conv(x, (before, 1280), 1))
+    return OpenModel(graph.model(shape, graph.classes(x, 1280), ("batch", 1000)), shape, "pixels", {"batch": 1})
 
 
 def lstm(hidden: int = 256) -> OpenModel:

@@ -5,6 +5,7 @@
     python -m benchmarks.open_sizes decoder         Llama-like layers over a prompt; --layers
     python -m benchmarks.open_sizes speech          a Whisper-like encoder over any number of frames
     python -m benchmarks.open_sizes batch pixels    ResNet-50, batch 1 to 16 and images of 160 to 320
+    python -m benchmarks.open_sizes mobile          MobileNet v2, images of 160 to 320
     python -m benchmarks.open_sizes lstm            an LSTM of 256 over any length
 
 Models are built in ONNX (benchmarks/open_models.py), with random weights. Sizes are log-uniform. For each size the
@@ -39,7 +40,7 @@ from .run import SETTLE
 
 PRODUCTS = {"BERT 768 to 768": (768, 768), "BERT 768 to 3072": (3072, 768), "BERT 3072 to 768": (768, 3072)}
 PRODUCTS |= {"llama 2048 to 2048": (2048, 2048), "llama 2048 to 5632": (5632, 2048)}
-CASES = ("products", "bert", "decoder", "speech", "batch", "pixels", "lstm")
+CASES = ("products", "bert", "decoder", "speech", "batch", "pixels", "mobile", "lstm")
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def cases_of(what: str, layers: int, most: int) -> list[Case]:
         "speech": [Case("speech encoder", open_models.speech_encoder, 2, 2 * most)],
         "batch": [Case("ResNet-50, 224 x 224", lambda: open_models.resnet50("batch"), 1, 16)],
         "pixels": [Case("ResNet-50, batch 1", lambda: open_models.resnet50("pixels"), 160, 320, 8)],
+        "mobile": [Case("MobileNet v2, batch 1", open_models.mobilenet_v2, 160, 320, 8)],
         "lstm": [Case("LSTM 256", open_models.lstm, most=most)],
     }[what]
 
