@@ -137,9 +137,15 @@ def test_the_path_of_the_program_is_printed_where_the_shell_does_not_find_it(mon
     program.chmod(0o755)
     monkeypatch.setattr("sys.argv", [str(program)])
     monkeypatch.setenv("PATH", "/nowhere")
-    assert demo_files._program() == str(program)
+    assert demo_files._program() == [str(program)]
     monkeypatch.setenv("PATH", str(folder))
-    assert demo_files._program() == "tvm-tiling"
+    assert demo_files._program() == ["tvm-tiling"]
+    module = folder / "__main__.py"
+    module.write_text("")
+    monkeypatch.setattr("sys.argv", [str(module)])
+    assert (
+        demo_files.DemoFiles.prepare(folder / "demo", "").next_commands()[1].startswith("python -m tvm_tiling explain ")
+    )
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ class DemoFiles:
             ("tune", self.model, "--database", database, "--trials", "16"),
         )
         program = _program()
-        return [shlex.join([program, *map(str, words)]) for words in commands]
+        return [shlex.join([*program, *map(str, words)]) for words in commands]
 
 
 def _profile(executable: Executable, inputs: Mapping[str, Any]) -> Profile | None:
@@ -97,9 +97,9 @@ def _profile(executable: Executable, inputs: Mapping[str, Any]) -> Profile | Non
         return None
 
 
-def _program() -> str:
-    """The name of this program if the shell finds it, otherwise its path."""
+def _program() -> list[str]:
+    """The words that call this program: its name if the shell finds it, otherwise its path or its module."""
     called, found = Path(sys.argv[0]), shutil.which("tvm-tiling")
     if not called.is_file() or (found is not None and os.path.samefile(found, called)):
-        return "tvm-tiling"
-    return "python -m tvm_tiling" if called.name == "__main__.py" else str(called)
+        return ["tvm-tiling"]
+    return ["python", "-m", "tvm_tiling"] if called.name == "__main__.py" else [str(called)]
