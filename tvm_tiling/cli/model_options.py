@@ -415,6 +415,7 @@ def unknown_subject(name: str, expected: str) -> str:
 
 def require_model(path: str) -> None:
     """ModelFormatError if there is no file at the path, WorkloadError if it is a saved executable."""
+    require_file(path, "a model")
     if is_executable(path):
         raise WorkloadError(f"{path} is compiled already; expected a model")
 
