@@ -417,3 +417,28 @@ def test_reshapes_to_sums_of_sizes_copy_nothing():
         x = RNG.uniform(-1, 1, (1, 3, high, wide)).astype("float32")
         np.testing.assert_allclose(compiled.run(x), judge.run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
     assert not [o.name for o in compiled.report().operators if o.name.startswith("reshape")]
+
+
+def test_tensors_without_elements_are_broadcast():
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "first"], ["n"]),
+        helper.make_node("Concat", ["n", "shape"], ["more"], axis=0),
+        helper.make_node("Expand", ["x", "more"], ["y"]),
+        helper.make_node("Relu", ["x"], ["z"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "empty",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 0, "m"])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "n", 0, "m"]),
+            helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n", 0, "m"]),
+        ],
+        [numpy_helper.from_array(np.array([0]), "first")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    compiled = tt.compile(made, cache=False)
+    for n, m in ((1, 1), (3, 5)):
+        y, z = compiled.run(np.zeros((n, 0, m), np.float32))
+        assert (y.shape, z.shape) == ((n, n, 0, m), (n, 0, m))

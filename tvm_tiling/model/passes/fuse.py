@@ -48,12 +48,13 @@ def fused_operators(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | 
 
 def _with_views(mod: tvm.IRModule, single: Collection[str]) -> tvm.IRModule:
     """`mod` with reshapes that copy nothing. TVM looks for them in every kernel, and fails for some quotients by sums
-    of dynamic sizes: kernels with such sums are hidden meanwhile. Those of a reshape alone are known by their mark.
+    of dynamic sizes, and takes kernels without elements for reshapes to another shape: both kinds are hidden meanwhile.
+    Those of a reshape alone are known by their mark.
     `single`: the functions that existed before operators were grouped."""
     hidden = {
         variable: func
         for variable, func in mod.functions.items()
-        if isinstance(func, tirx.PrimFunc) and _has_sums(func)
+        if isinstance(func, tirx.PrimFunc) and (_has_sums(func) or _is_empty(func))
     }
     shown = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
     for variable in hidden:
@@ -71,6 +72,12 @@ def _with_views(mod: tvm.IRModule, single: Collection[str]) -> tvm.IRModule:
         return relax.op.reshape(call.args[1].fields[0], call.ty.shape)
 
     return rewrite(found, view) if views else found
+
+
+def _is_empty(func: tirx.PrimFunc) -> bool:
+    """Return whether a tensor of a kernel has no elements at any size."""
+    extents = [extent for parameter in func.params for extent in getattr(parameter, "shape", ())]
+    return any(isinstance(extent, tirx.IntImm) and int(extent) == 0 for extent in extents)
 
 
 def _has_sums(func: tirx.PrimFunc) -> bool:
