@@ -49,8 +49,8 @@ def fused_operators(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | 
 def _with_views(mod: tvm.IRModule, single: Collection[str]) -> tvm.IRModule:
     """`mod` with reshapes that copy nothing. TVM looks for them in every kernel, and fails for some quotients by sums
     of dynamic sizes, and takes kernels without elements for reshapes to another shape: both kinds are hidden meanwhile.
-    Those of a reshape alone are known by their mark.
-    `single`: the functions that existed before operators were grouped."""
+    Those of a reshape alone are known by their mark. `single`: the functions that existed before operators were
+    grouped."""
     hidden = {
         variable: func
         for variable, func in mod.functions.items()
@@ -76,20 +76,23 @@ def _with_views(mod: tvm.IRModule, single: Collection[str]) -> tvm.IRModule:
 
 def _is_empty(func: tirx.PrimFunc) -> bool:
     """Return whether a tensor of a kernel has no elements at any size."""
-    extents = [extent for parameter in func.params for extent in getattr(parameter, "shape", ())]
-    return any(isinstance(extent, tirx.IntImm) and int(extent) == 0 for extent in extents)
+    return any(isinstance(extent, tirx.IntImm) and int(extent) == 0 for extent in _extents(func))
 
 
 def _has_sums(func: tirx.PrimFunc) -> bool:
     """Return whether a kernel divides by sums of dynamic sizes, or has tensors with such extents."""
     found: list[tirx.Expr] = []
     tvm_ffi.structural_walk(func.body, [((tirx.FloorDiv, tirx.FloorMod), lambda node: found.append(node.b))])
-    extents = [extent for parameter in func.params for extent in getattr(parameter, "shape", ())]
     sums: list[tirx.Expr] = []
-    for size in (*found, *extents):
+    for size in (*found, *_extents(func)):
         if not isinstance(size, int | tirx.IntImm):
             tvm_ffi.structural_walk(size, [((tirx.Add, tirx.Sub), sums.append)])
     return bool(sums)
+
+
+def _extents(func: tirx.PrimFunc) -> list[tirx.Expr]:
+    """The extents of all tensors of a kernel."""
+    return [extent for parameter in func.params for extent in getattr(parameter, "shape", ())]
 
 
 def _of_numbers(group: relax.Function | tirx.PrimFunc) -> Iterator[str]:

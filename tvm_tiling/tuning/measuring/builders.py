@@ -37,10 +37,14 @@ class Builders:
         """Start to build a job into `folder`. The result is the build, or the reason for its failure, in which case the
         folder is removed."""
         result: Result[Build | str] = Result()
+
+        def build() -> None:
+            result.compute(lambda: self._build(job, folder))
+
         if self._closed:
-            result.compute(lambda: self._build(job, folder))  # no thread is left
+            build()  # no thread is left
         else:
-            self._workers.add(0, lambda: result.compute(lambda: self._build(job, folder)))
+            self._workers.add(0, build)
         return result
 
     def _build(self, job: Job, folder: Path) -> Build | str:
