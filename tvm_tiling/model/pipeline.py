@@ -11,6 +11,7 @@ norms             write group and instance norms as reductions and element-wise 
 join_views        merge and cancel reshapes and transpositions
 channels_last     convert regions around convolutions to channels last, except for isolated ones
 fuse_attention    fuse the matrix multiplications around a softmax
+plain_products    read transposed operands as they are stored, and multiply element-wise for K = 1, on CPUs
 legalise          lower operators to TIR with checked positions and in-bounds accesses
 fuse              fuse element-wise operators as epilogues
 schedule          decide on every operator, and pack constant weights
@@ -38,6 +39,7 @@ from .passes.lone import with_channels_first
 from .passes.norms import written_out_norms
 from .passes.open_extents import refuse_unproved
 from .passes.pools import with_pools_by_axis
+from .passes.products import with_plain_products
 from .passes.roll import roll_cells
 from .passes.simplify import simplify, without_empty
 from .passes.sums_of_parts import with_sums_of_parts
@@ -96,5 +98,8 @@ def _fused(
     refuse_unproved(mod)  # on the original operators: fused ones match if their parts do
     mod = join_views(written_out_norms(mod))
     mod = join_views(simplify(channels_last(mod, channels_first(mod))))
-    mod = with_known_functions(legalised(fuse_attention(mod)))
+    mod = fuse_attention(mod)
+    if alone is None:
+        mod = with_plain_products(mod)
+    mod = with_known_functions(legalised(mod))
     return relax.transform.DeadCodeElimination()(fused_operators(mod, alone))
