@@ -18,7 +18,7 @@ from ...lowering.integers import defined
 from ...lowering.no_terms import started
 from ...lowering.softmax_weight import with_softmax_weights
 from ...refusal import refused
-from . import boxes, extremes, functions, integers, positions
+from . import boxes, extremes, functions, integers, positions, scans
 
 _LEGALISED = {
     **extremes.LEGALISED,
@@ -26,6 +26,7 @@ _LEGALISED = {
     **positions.LEGALISED,
     **boxes.LEGALISED,
     **integers.LEGALISED,
+    **scans.LEGALISED,
 }
 
 
