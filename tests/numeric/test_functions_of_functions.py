@@ -16,6 +16,8 @@ FUNCTIONS = {
     "tanh": np.tanh,
     "sinh": np.sinh,
     "cosh": np.cosh,
+    "sin": np.sin,
+    "cos": np.cos,
 }
 
 

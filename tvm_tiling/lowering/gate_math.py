@@ -17,7 +17,8 @@ from typing import TypeAlias
 
 from tvm import tirx
 
-from .vector_math import EXP_POLYNOMIAL, LN2_HIGH, LN2_LOW, clamped, polynomial
+from .arithmetic import clamped, polynomial
+from .vector_math import EXP_POLYNOMIAL, LN2_HIGH, LN2_LOW
 from .whole_numbers import ROUNDING
 
 Expr: TypeAlias = tirx.Expr

@@ -1,4 +1,4 @@
-"""exp, log, tanh, sinh, cosh, erf and sigmoid of float32 as plain arithmetic, which LLVM vectorises.
+"""exp, log, sin, cos, tanh, sinh, cosh, erf and sigmoid of float32 as plain arithmetic, which LLVM vectorises.
 
 LLVM turns a vector of C library calls into one scalar call per lane, ten times slower than these. Each function is
 correct at infinities and NaN, exact at 0 (except for the sign of tanh's zero), and within 2 units in the last place of
@@ -17,13 +17,15 @@ and 2: a division of 16 lanes takes 16 cycles on Intel's cores, a polynomial and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
+from .arithmetic import clamped, magnitude, named, polynomial, real, signed, whole
+from .sine import cosine, sine
 from .whole_numbers import ROUNDING, ROUNDING_BITS, with_whole_numbers
 
 Expr: TypeAlias = tirx.Expr
@@ -117,15 +119,15 @@ def as_bfloat16(value: Expr) -> Expr:
 
 def rounded_bits(value: Expr) -> Expr:
     """Return the bits of a float32 `value` in bfloat16 as uint16, with its functions expanded."""
-    return _apart(_with(tirx.reinterpret("int32", with_vector_math(value)), nearest_bits))
+    return _apart(named(tirx.reinterpret("int32", with_vector_math(value)), nearest_bits))
 
 
 def nearest_bits(bits: Expr) -> Expr:
     """Return the bits in bfloat16, as uint16, of a float32 with these bits, which are repeated."""
-    odd = tirx.bitwise_and(tirx.shift_right(bits, _whole(16)), _whole(1))
-    nearest = tirx.shift_right(bits + odd + _whole(0x7FFF), _whole(16))
-    is_nan = tirx.bitwise_and(bits, _whole(0x7FFFFFFF)) > _whole(0x7F800000)
-    return tirx.Cast("uint16", tirx.Select(is_nan, _whole(0x7FC0), nearest))
+    odd = tirx.bitwise_and(tirx.shift_right(bits, whole(16)), whole(1))
+    nearest = tirx.shift_right(bits + odd + whole(0x7FFF), whole(16))
+    is_nan = tirx.bitwise_and(bits, whole(0x7FFFFFFF)) > whole(0x7F800000)
+    return tirx.Cast("uint16", tirx.Select(is_nan, whole(0x7FC0), nearest))
 
 
 def holds_bfloat16(expr: Expr) -> bool:
@@ -200,20 +202,6 @@ def holds_names(expr: Expr) -> bool:
     return bool(found)
 
 
-def _real(value: float) -> Expr:
-    return tirx.const(value, "float32")
-
-
-def _whole(value: int) -> Expr:
-    return tirx.const(value, "int32")
-
-
-def _with(value: Expr, rest: Callable[[Expr], Expr]) -> Expr:
-    """Bind a value to a name, so that it is computed once, and return `rest` of that name."""
-    name = tirx.Var("x", str(value.ty))
-    return tirx.Let(name, value, rest(name))
-
-
 def _apart(expr: Expr) -> Expr:
     """Return `expr` with named values protected from TVM's analyzer.
 
@@ -231,18 +219,19 @@ def _apart(expr: Expr) -> Expr:
     load = next((load for load in loads if str(load.ty) in _WORDS), None)
     read = None if load is None else tirx.Cast("int32", tirx.reinterpret(_WORDS[str(load.ty)], load))
 
-    def named(let: tirx.Let) -> Expr:
+    def protected(let: tirx.Let) -> Expr:
         kind = str(let.value.ty)
-        if kind not in ("float32", "int32"):
+        word = {"float32": "int32", "int32": "int32", "float64": "int64"}.get(kind)
+        if word is None:
             return let
-        bits = tirx.reinterpret("int32", let.value)
+        bits = tirx.reinterpret(word, let.value)
         if read is not None and not _reads(let.value):
-            bits = bits | (read & _whole(0))
+            bits = bits | tirx.Cast(word, read & whole(0))
         elif not _compares(let.value):
             return let
         return tirx.Let(let.var, tirx.reinterpret(kind, bits), let.body)
 
-    return tvm_ffi.structural_map(expr, (tirx.Let, named))
+    return tvm_ffi.structural_map(expr, (tirx.Let, protected))
 
 
 def _compares(expr: Expr) -> bool:
@@ -257,39 +246,21 @@ def _reads(expr: Expr) -> bool:
     return bool(found)
 
 
-def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """Evaluate a polynomial, highest power first."""
-    total: Expr = _real(coefficients[0])
-    for coefficient in coefficients[1:]:
-        total = total * x + _real(coefficient)
-    return total
-
-
-def clamped(x: Expr, least: float, most: float) -> Expr:
-    """Return `x` within bounds; NaN is preserved."""
-    low, high = _real(least), _real(most)
-
-    def of(y: Expr) -> Expr:
-        return _with(tirx.Select(y < low, low, y), lambda z: tirx.Select(z > high, high, z))
-
-    return _with(x, of)
-
-
 def _power_of_two(n: Expr) -> Expr:
-    return tirx.reinterpret("float32", tirx.shift_left(n + _whole(127), _whole(23)))
+    return tirx.reinterpret("float32", tirx.shift_left(n + whole(127), whole(23)))
 
 
 def _exp(x: Expr) -> Expr:
     def scaled(value: Expr, n: Expr) -> Expr:
-        return _with(tirx.shift_right(n, _whole(1)), lambda half: value * _power_of_two(half) * _power_of_two(n - half))
+        return named(tirx.shift_right(n, whole(1)), lambda half: value * _power_of_two(half) * _power_of_two(n - half))
 
-    return _with(clamped(x, _EXP_LEAST, _EXP_MOST), lambda y: _reduced(y, scaled))
+    return named(clamped(x, _EXP_LEAST, _EXP_MOST), lambda y: _reduced(y, scaled))
 
 
 def _falling_exp(x: Expr, least: float, factor: Callable[[Expr, Expr], Expr]) -> Expr:
     """Return e^x for x <= 0, or e^least below `least`."""
-    within = _with(x, lambda y: tirx.Select(y < _real(least), _real(least), y))
-    return _with(within, lambda y: _reduced(y, factor))
+    within = named(x, lambda y: tirx.Select(y < real(least), real(least), y))
+    return named(within, lambda y: _reduced(y, factor))
 
 
 def _normal(value: Expr, n: Expr) -> Expr:
@@ -299,26 +270,26 @@ def _normal(value: Expr, n: Expr) -> Expr:
 
 def _subnormal(value: Expr, n: Expr) -> Expr:
     """Return `value` times 2^n for n from -150 to 63, rounded once if it is subnormal."""
-    return value * _power_of_two(n + _whole(64)) * _real(2.0**-64)
+    return value * _power_of_two(n + whole(64)) * real(2.0**-64)
 
 
 def _reduced(y: Expr, scaled: Callable[[Expr, Expr], Expr]) -> Expr:
     """Return scaled(e^r, n), where y = n ln 2 + r."""
 
     def of_rest(r: Expr, rounded: Expr) -> Expr:
-        value = (polynomial(r, EXP_POLYNOMIAL) * r + _real(1.0)) * r + _real(1.0)
-        return _with(tirx.reinterpret("int32", rounded) - _whole(ROUNDING_BITS), lambda n: scaled(value, n))
+        value = (polynomial(r, EXP_POLYNOMIAL) * r + real(1.0)) * r + real(1.0)
+        return named(tirx.reinterpret("int32", rounded) - whole(ROUNDING_BITS), lambda n: scaled(value, n))
 
     def of_rounded(rounded: Expr) -> Expr:
-        return _with(
-            rounded - _real(ROUNDING),
-            lambda n: _with(
-                (y - n * _real(LN2_HIGH)) - n * _real(LN2_LOW),
+        return named(
+            rounded - real(ROUNDING),
+            lambda n: named(
+                (y - n * real(LN2_HIGH)) - n * real(LN2_LOW),
                 lambda r: of_rest(r, rounded),
             ),
         )
 
-    return _with(y * _real(1 / math.log(2)) + _real(ROUNDING), of_rounded)
+    return named(y * real(1 / math.log(2)) + real(ROUNDING), of_rounded)
 
 
 def _reciprocal(x: Expr) -> Expr:
@@ -328,106 +299,94 @@ def _reciprocal(x: Expr) -> Expr:
     def refined(p: Expr, t: Expr) -> Expr:
         return p * (t * t + t) + p
 
-    return _with(polynomial(x, _RECIPROCAL), lambda p: _with(_real(1.0) - x * p, lambda t: refined(p, t)))
+    return named(polynomial(x, _RECIPROCAL), lambda p: named(real(1.0) - x * p, lambda t: refined(p, t)))
 
 
 def _log(x: Expr) -> Expr:
     def of_bits(bits: Expr, exponent: Expr, positive: Expr) -> Expr:
         # x = 2^n m with m between sqrt(1/2) and sqrt(2).
-        offset = bits - _whole(0x3F3504F3)
-        return _with(
-            tirx.shift_right(offset, _whole(23)),
-            lambda n: _with(
-                tirx.reinterpret("float32", bits - tirx.shift_left(n, _whole(23))) - _real(1.0),
-                lambda r: _with(tirx.Cast("float32", n + exponent), lambda power: of_rest(r, power, positive)),
+        offset = bits - whole(0x3F3504F3)
+        return named(
+            tirx.shift_right(offset, whole(23)),
+            lambda n: named(
+                tirx.reinterpret("float32", bits - tirx.shift_left(n, whole(23))) - real(1.0),
+                lambda r: named(tirx.Cast("float32", n + exponent), lambda power: of_rest(r, power, positive)),
             ),
         )
 
     def of_rest(r: Expr, n: Expr, positive: Expr) -> Expr:
         square = r * r
-        value = polynomial(r, _LOG) * r * square + n * _real(LN2_LOW)
-        value = (value - _real(0.5) * square) + r + n * _real(LN2_HIGH)
-        infinite = _real(math.inf)
+        value = polynomial(r, _LOG) * r * square + n * real(LN2_LOW)
+        value = (value - real(0.5) * square) + r + n * real(LN2_HIGH)
+        infinite = real(math.inf)
         value = tirx.Select(positive < infinite, value, positive)  # infinity and NaN
         return tirx.Select(
-            positive > _real(0.0),
+            positive > real(0.0),
             value,
-            tirx.Select(tirx.EQ(positive, _real(0.0)), _real(-math.inf), _real(math.nan)),
+            tirx.Select(tirx.EQ(positive, real(0.0)), real(-math.inf), real(math.nan)),
         )
 
     def of(y: Expr) -> Expr:
-        small = y < _real(2.0**-126)
-        normal = tirx.Select(small, y * _real(2.0**23), y)
-        exponent = tirx.Select(small, _whole(-23), _whole(0))
-        return _with(tirx.reinterpret("int32", normal), lambda bits: of_bits(bits, exponent, y))
+        small = y < real(2.0**-126)
+        normal = tirx.Select(small, y * real(2.0**23), y)
+        exponent = tirx.Select(small, whole(-23), whole(0))
+        return named(tirx.reinterpret("int32", normal), lambda bits: of_bits(bits, exponent, y))
 
-    return _with(x, of)
-
-
-def _magnitude(x: Expr) -> Expr:
-    return tirx.reinterpret("float32", tirx.reinterpret("int32", x) & _whole(0x7FFFFFFF))
-
-
-def _signed(magnitude: Expr, x: Expr) -> Expr:
-    """Return the non-negative `magnitude` with the sign of `x`."""
-    sign = tirx.reinterpret("int32", x) & tirx.const(-(2**31), "int32")
-    return tirx.reinterpret("float32", tirx.reinterpret("int32", magnitude) | sign)
+    return named(x, of)
 
 
 def _tanh(x: Expr) -> Expr:
     def of(y: Expr, size: Expr) -> Expr:
-        near = _with(y * y, lambda square: polynomial(square, _TANH) * square * y + y)
-        far = _with(
-            _falling_exp(_real(-2.0) * size, _NORMAL_LEAST, _normal),
-            lambda e: _signed(_real(1.0) - (e + e) * _with(_real(1.0) + e, _reciprocal), y),
+        near = named(y * y, lambda square: polynomial(square, _TANH) * square * y + y)
+        far = named(
+            _falling_exp(real(-2.0) * size, _NORMAL_LEAST, _normal),
+            lambda e: signed(real(1.0) - (e + e) * named(real(1.0) + e, _reciprocal), y),
         )
         # The comparison is false for NaN, which the polynomial propagates.
-        return tirx.Select(size > _real(_TANH_NEAR), far, near)
+        return tirx.Select(size > real(_TANH_NEAR), far, near)
 
-    return _with(x, lambda y: _with(_magnitude(y), lambda size: of(y, size)))
+    return named(x, lambda y: named(magnitude(y), lambda size: of(y, size)))
 
 
 def _erf(x: Expr) -> Expr:
     def of(y: Expr, size: Expr) -> Expr:
-        near = _with(y * y, lambda square: polynomial(square, _ERF) * y + y)
-        far = _with(
-            tirx.Select(size > _real(_ERF_ONE), _real(_ERF_ONE), size),
-            lambda s: _signed(_real(1.0) - _with(polynomial(s, _ERF_FAR) * s - s, lambda z: _reduced(z, _normal)), y),
+        near = named(y * y, lambda square: polynomial(square, _ERF) * y + y)
+        far = named(
+            tirx.Select(size > real(_ERF_ONE), real(_ERF_ONE), size),
+            lambda s: signed(real(1.0) - named(polynomial(s, _ERF_FAR) * s - s, lambda z: _reduced(z, _normal)), y),
         )
-        return tirx.Select(size > _real(_ERF_NEAR), far, near)
+        return tirx.Select(size > real(_ERF_NEAR), far, near)
 
-    return _with(x, lambda y: _with(_magnitude(y), lambda size: of(y, size)))
+    return named(x, lambda y: named(magnitude(y), lambda size: of(y, size)))
 
 
 def _half_powers(x: Expr, together: Callable[[Expr, Expr], Expr]) -> Expr:
     """Return together(e^|x| / 2, e^-|x| / 2), computed from the square root of e^|x|, which does not overflow before
     they do.
     """
-    root = _exp(_magnitude(x) * _real(0.5))
-    return _with(root, lambda r: _with(_real(0.5) * r, lambda half: together(half * r, _real(0.25) / (half * r))))
+    root = _exp(magnitude(x) * real(0.5))
+    return named(root, lambda r: named(real(0.5) * r, lambda half: together(half * r, real(0.25) / (half * r))))
 
 
 def _cosh(x: Expr) -> Expr:
-    return _with(x, lambda y: _half_powers(y, lambda grown, shrunk: grown + shrunk))
+    return named(x, lambda y: _half_powers(y, lambda grown, shrunk: grown + shrunk))
 
 
 def _sinh(x: Expr) -> Expr:
     def of(y: Expr) -> Expr:
-        near = _with(y * y, lambda square: polynomial(square, _SINH) * square * y + y)
-        far = _half_powers(y, lambda grown, shrunk: _signed(grown - shrunk, y))
-        return tirx.Select(_magnitude(y) > _real(1.0), far, near)
+        near = named(y * y, lambda square: polynomial(square, _SINH) * square * y + y)
+        far = _half_powers(y, lambda grown, shrunk: signed(grown - shrunk, y))
+        return tirx.Select(magnitude(y) > real(1.0), far, near)
 
-    return _with(x, of)
+    return named(x, of)
 
 
 def _sigmoid(x: Expr) -> Expr:
     def of(y: Expr, e: Expr) -> Expr:
         # The negative half is e / (1 + e), so that its smallest values do not result from an infinite exp.
-        return tirx.Select(y < _real(0.0), e, _real(1.0)) * _with(_real(1.0) + e, _reciprocal)
+        return tirx.Select(y < real(0.0), e, real(1.0)) * named(real(1.0) + e, _reciprocal)
 
-    return _with(
-        x, lambda y: _with(_falling_exp(_real(0.0) - _magnitude(y), _EXP_LEAST, _subnormal), lambda e: of(y, e))
-    )
+    return named(x, lambda y: named(_falling_exp(real(0.0) - magnitude(y), _EXP_LEAST, _subnormal), lambda e: of(y, e)))
 
 
 def _power(x: Expr, exponent: Expr) -> Expr | None:
@@ -436,13 +395,15 @@ def _power(x: Expr, exponent: Expr) -> Expr | None:
     if not isinstance(exponent, tirx.FloatImm) or exponent.value not in (2.0, 3.0):
         return None
     cube = exponent.value == 3.0
-    return _with(x, lambda y: y * y * y if cube else y * y)
+    return named(x, lambda y: y * y * y if cube else y * y)
 
 
 _FUNCTIONS: dict[str, Callable[..., Expr | None]] = {
     "tirx.exp": _exp,
     "tirx.log": _log,
     "tirx.tanh": _tanh,
+    "tirx.sin": sine,
+    "tirx.cos": cosine,
     "tirx.cosh": _cosh,
     "tirx.sinh": _sinh,
     "tirx.erf": _erf,
