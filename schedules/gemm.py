@@ -54,9 +54,11 @@ from ..lowering.register_tile import (
     write_back,
 )
 from ..match import GemmProgram
+from ..operand_types import element_bytes
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
+LINE = 64  # bytes of a cache line
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,14 @@ class GemmEmitter:
             self.add_partial_sums(tk)
 
     @property
+    def own_pitch(self) -> int:
+        """Elements between two panels of a task's own block of B: an odd number of cache lines. A row of B is written
+        to all panels at once, which would evict each other from L1 if they started in the same set.
+        """
+        line = LINE // element_bytes(self.engine.operand)
+        return (-(-self.layout.size // line) | 1) * line
+
+    @property
     def most_panels(self) -> int:
         """Panels in a block of columns."""
         return min(self.panels_per_block, -(-self.panels // self.tasks[2]))
@@ -225,7 +235,7 @@ class GemmEmitter:
         step = self.most_panels
         own = None
         if self.tiling.pack_b == "pack" and packed is None:
-            own = T.alloc_buffer((step * self.layout.size,), self.engine.operand)
+            own = T.alloc_buffer((step * self.own_pitch,), self.engine.operand)
         with T.serial(0, tirx.ceildiv(panel1 - panel0, step)) as jc:
             panel = panel0 + jc * step
             count = tirx.min(step, panel1 - panel)
@@ -233,7 +243,7 @@ class GemmEmitter:
             with T.serial(block0, block1) as block:
                 groups, elements = self.block_length(block)
                 if own is not None:
-                    panels, base = own, lambda p: p * self.layout.size
+                    panels, base = own, lambda p: p * self.own_pitch
                     self.pack_block(own, batch, panel, full, count, block, base)
                 else:
                     panels, base = packed, lambda p: self.packed_offset(batch, panel + p, block)

@@ -165,6 +165,15 @@ def test_nothing_is_padded_in_memory(form):
     assert large == ([] if taken["pack_b"] == "none" else [-(-130 // taken["nr"]) * taken["nr"] * 130])
 
 
+def test_panels_of_a_packed_block_start_in_different_sets_of_l1():
+    """A row of B is written to all of them; panels of 16 columns and 256 rows are 16 KB."""
+    mod = scheduled(product(256, 512, 256), one_core(SKYLAKE), microkernel=(4, 2))
+    taken = decision(mod)
+    assert (taken["pack_b"], taken["nr"], taken["partition_k"]) == ("pack", 16, 256)
+    panels, line = taken["partition_n"] // 16, 64 // 4
+    assert panels > 8 and panels * (16 * 256 + line) in allocations(mod.script())
+
+
 def test_the_decision_stands_in_the_function():
     w = tt.GemmWorkload(m=64, n=48, k=96)
     mod = scheduled(product(64, 48, 96))

@@ -61,6 +61,7 @@ def test_starts_of_threads_are_times():
         ("tap_start", 500.0, tt.ConvWorkload(n=1, h=14, w=14, ci=64, co=64, kh=3, kw=3, stride=(2, 2))),
         ("depthwise_tile_end", 500.0, tt.ConvWorkload(n=1, h=14, w=14, ci=64, co=64, kh=3, kw=3, groups=64)),
         ("near_piece", 500.0, tt.GemmWorkload(m=16, n=1024, k=1024)),
+        ("whole_page_step", 50.0, tt.GemmWorkload(m=16, n=1024, k=1024)),
         ("function", 500.0, tt.RnnWorkload(steps=10, input_size=64, hidden_size=64)),
     ],
 )
@@ -77,6 +78,12 @@ def test_rows_on_pages_of_their_own_share_ways_of_l2():
     l2 = CPU.cpu.cache(2)
     ways = l2.size // 4096  # rows that fill L2
     assert ways / 2 < usual.partition_k and careful.partition_k <= ways / 2
+
+
+def test_rows_whole_pages_apart_are_packed_where_no_prefetcher_follows_them():
+    costly = with_costs(whole_page_step=20.0)
+    packed = {n: tt.decide(tt.GemmWorkload(m=32, n=n, k=1024), costly).pack_b for n in (1000, 1024)}
+    assert packed == {1000: tt.decide(tt.GemmWorkload(m=32, n=1000, k=1024), CPU).pack_b, 1024: "pack"}
 
 
 def test_panels_of_whole_lines_are_preferred():

@@ -66,6 +66,9 @@ class KernelCosts:
 
     # ---- instructions, per vector or element
     page_step: float = _measured(2.0, "cycles", "per additional step, if each row of B is on a different page")
+    whole_page_step: float = _later(
+        0.0, "cycles", "more per step, if rows of B read in place are whole pages apart, which no prefetcher follows"
+    )
     packed_vector: float = _measured(1.5, "cycles", "to pack one vector of a panel: its load and store")
     packed_group: float = _measured(0.75, "cycles", "extra per element of K that a dot instruction groups")
     transposed_vector: float = _measured(7.0, "cycles", "to pack one vector if B is transposed: load, shuffles, store")

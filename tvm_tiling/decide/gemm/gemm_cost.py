@@ -327,6 +327,8 @@ class CpuModel:
             b_bytes = nr * word / (self.cpu.l2_bytes_per_cycle if stays else self.cpu.l3_bytes_per_cycle)
             if self.pages:
                 b_bytes += self.costs.page_step
+            if self.row % PAGE == 0:
+                b_bytes += self.costs.whole_page_step
             exposed += self.uneven_piece(nr)
             if self.row % self.line:
                 b_bytes *= self.costs.straddling_bytes  # vectors straddle cache lines
