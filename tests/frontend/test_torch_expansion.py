@@ -194,5 +194,20 @@ def test_nodes_keep_the_lines_that_they_come_from():
 
 
 def test_a_constant_of_open_size_is_refused():
+    def selected(m, x):
+        return torch.masked_select(torch.arange(6.0), torch.arange(6) > 2)
+
     with pytest.raises(UnsupportedOperator, match=r"aten::masked_select.*depends on values"):
-        tt.compile(exported(lambda m, x: torch.combinations(x[0, 0, 0], 1))[1])
+        tt.compile(exported(selected)[1])
+
+
+def test_combinations_are_those_of_pytorch_or_refused():
+    """Some versions of PyTorch decompose them to a selection by a constant mask, which is refused."""
+    module, program = exported(lambda m, x: torch.combinations(x[0, 0, 0], 2))
+    x = torch.randn(2, 3, 6, 6)
+    try:
+        exe = tt.compile(program, cache=False)
+    except UnsupportedOperator as error:
+        assert "aten::masked_select" in str(error) and "depends on values" in str(error)
+    else:
+        assert (exe.run(x) == module(x)).all()

@@ -438,7 +438,7 @@ def test_plain_loops_hide_no_other_error_than_that_of_a_primitive(monkeypatch):
     large = tvm.te.compute((128, 128), lambda i, j: i + j)
     monkeypatch.setattr(s_tir.Schedule, "parallel", fail)
     with pytest.raises(ValueError, match="a fault"):
-        plain_loops.apply(te.create_prim_func([large]), "main", replace(this_cpu().cpu, cores=2))
+        plain_loops.apply(te.create_prim_func([large]), "main", replace(this_cpu().cpu, cores=2, threads=2))
 
 
 # ---- functions -------------------------------------------------------------------------------------------------------
