@@ -98,7 +98,7 @@ def bent_lstm(x, clip=np.inf, input_forget=0, open_by=sigmoid, inner=np.tanh):
         i, o, f, g = np.split(np.clip(sums, -clip, clip), 4, axis=1)
         i, o, f = open_by(i), open_by(o), open_by(f)
         c = (1 - i if input_forget else f) * c + i * inner(g)
-        h = o * np.tanh(np.clip(c, -clip, clip))
+        h = o * np.tanh(c)  # not clipped, as in onnxruntime and OpenVINO
         outputs.append(h)
     return np.array(outputs)[:, None]
 
@@ -108,19 +108,29 @@ def bent_lstm(x, clip=np.inf, input_forget=0, open_by=sigmoid, inner=np.tanh):
     [
         ({}, {}),
         ({"clip": 0.5}, {"clip": 0.5}),
+        (
+            {"clip": 0.5, "activations": ["Softplus", "Tanh", "Tanh"]},  # cell states exceed 0.5
+            {"clip": 0.5, "open_by": lambda x: np.log1p(np.exp(x))},
+        ),
         ({"input_forget": 1}, {"input_forget": 1}),
         (
             {"activations": ["HardSigmoid", "Softsign", "Tanh"]},
             {"open_by": lambda x: np.clip(0.2 * x + 0.5, 0, 1), "inner": lambda x: x / (1 + np.abs(x))},
         ),
     ],
-    ids=["plain", "clip", "coupled", "functions"],
+    ids=["plain", "clip", "clip_below_the_cell", "coupled", "functions"],
 )
 def test_bent_cells_are_written_out_step_by_step(attributes, bends):
     exe = tt.compile(lstm_model(**attributes), cache=False)
     assert ("recurrence" in kinds(exe)) == (not attributes)
     x = np.random.default_rng(2).normal(size=(3, 2, 3)).astype("float32")
     np.testing.assert_allclose(exe.run(x), bent_lstm(x, **bends), atol=2e-6)
+
+
+@pytest.mark.parametrize("clip", [0.0, -0.3, float("nan")])
+def test_a_clip_that_is_not_positive_is_refused(clip):
+    with pytest.raises(tt.UnsupportedOperator, match=r"LSTM.*clip is .*; expected a positive number"):
+        tt.compile(lstm_model(clip=clip), cache=False)
 
 
 def test_weights_are_packed_once_and_shared_by_layers_of_one_size():

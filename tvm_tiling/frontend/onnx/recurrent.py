@@ -28,6 +28,8 @@ class _Activations:
         given = [name.decode() if isinstance(name, bytes) else name for name in attr.get("activations", ())]
         self.names = given or defaults * directions
         self.clip = attr.get("clip")
+        if self.clip is not None and not self.clip > 0:
+            raise ValueError(f"clip is {self.clip:g}; expected a positive number")
         if len(self.names) != len(defaults) * directions:
             raise ValueError(f"{len(self.names)} activations are given; expected {len(defaults) * directions}")
         alphas, betas = (iter(attr.get(f"activation_{name}", ())) for name in ("alpha", "beta"))
@@ -44,9 +46,9 @@ class _Activations:
         own = tuple(name.lower() for name in self.names[place : place + len(names)])
         return own == names and self.clip is None
 
-    def apply(self, place: int, value: relax.Expr) -> relax.Expr:
-        """Apply function number `place` to `value`, clipping it first."""
-        if self.clip is not None:
+    def apply(self, place: int, value: relax.Expr, clips: bool = True) -> relax.Expr:
+        """Apply function number `place` to `value`, clipping it first unless not `clips`."""
+        if self.clip is not None and clips:
             value = self.bb.emit(op.clip(value, -float(self.clip), float(self.clip)))
         function = _FUNCTIONS[self.names[place].lower()][0]
         return self.bb.emit(function(value, *self.numbers[place]))
@@ -158,7 +160,7 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
             outputs: list[relax.Expr] = [zero] * steps
             for step in reversed(range(steps)) if backward else range(steps):
                 at = bb.emit(op.squeeze(op.strided_slice(projected, [0], [step], [step + 1]), [0]))
-                new = cls._step(bb, at, state, weights, lambda k, v, o=offset: functions.apply(o + k, v), attr)
+                new = cls._step(bb, at, state, weights, lambda k, *v, o=offset: functions.apply(o + k, *v), attr)
                 outputs[step] = new[0]
                 if lengths is not None:
                     live = bb.emit(op.less(relax.const(step, "int64"), op.astype(lengths, "int64")))
@@ -259,7 +261,8 @@ class Lstm(_Recurrent):
         cell = bb.emit(f * c + i * use(1, g))
         if peep[1] is not None:
             o = bb.emit(o + peep[1] * cell)
-        hidden = bb.emit(use(0, o) * use(2, cell))
+        # Not clipped, as in onnxruntime and OpenVINO: the standard's text does not say which activations it means.
+        hidden = bb.emit(use(0, o) * use(2, cell, False))
         return hidden, cell
 
 
