@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.gemm.block_rows import BlockRows
 from ..hardware.description import Cpu
-from ..lowering.described import declare, inverse_of, like, magnitude, quantised, scale_of
+from ..lowering.described import declare, inverse_of, like, magnitude, quantised, raised_by, scale_of
 from ..lowering.lane_total import lane_total
 from ..lowering.loops import share
 from ..lowering.prim_func import root, write_function
@@ -86,8 +86,9 @@ class RowsEmitter:
             return
         largest = every("int32", lambda index: magnitude(vectors_of(b["x"], at, index)), tirx.max)
         T.buffer_store(b["scales"], scale_of(largest[0], r.to), [place])
-        inverse = register(1, "float32")
-        T.buffer_store(inverse, inverse_of(largest[0], r.to), [0])
+        factors = [register(1, "float32") for _ in range(2)]
+        for factor, value in zip(factors, (raised_by(largest[0]), inverse_of(largest[0], r.to)), strict=True):
+            T.buffer_store(factor, value, [0])
         to = place * r.block * r.parts
 
         def kept(value: Expr) -> Expr:
@@ -100,8 +101,8 @@ class RowsEmitter:
             T.buffer_store(b["x_blocks"], byte, [T.ramp(start, 1, lanes) if lanes > 1 else start])
 
         def store(index: Index) -> Expr:
-            spread = T.broadcast(inverse[0], lanes) if lanes > 1 else inverse[0]
-            value = kept(quantised(vectors_of(b["x"], at, index), spread, r.to))
+            spread = [T.broadcast(factor[0], lanes) if lanes > 1 else factor[0] for factor in factors]
+            value = kept(quantised(vectors_of(b["x"], at, index), *spread, r.to))
             start = to + index * lanes
             if r.to == "int8":
                 narrow(value, start)

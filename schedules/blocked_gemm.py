@@ -190,12 +190,13 @@ class BlockedEmitter:
             self.add_with_offsets(totals, acc, i0, block, scales, self.offsets(start, block))
             return
         for (row, v), total in totals.items():
-            scale, value = scales[v], acc[row, v][self.whole]
-            if self.scaled:
-                scale = scale * self.spread(self.buffers["scales"][(i0 + row) * self.blocks + block])
+            value = acc[row, v][self.whole]
             if self.by_dots:
                 value = T.Cast(f"float32x{self.lanes}", value)
-            T.buffer_store(total, total[self.whole] + value * scale, [self.whole])
+            value = value * scales[v]
+            if self.scaled:  # last: the two scales' product may be less than float32 represents
+                value = value * self.spread(self.buffers["scales"][(i0 + row) * self.blocks + block])
+            T.buffer_store(total, total[self.whole] + value, [self.whole])
 
     def started(self, height: int, i0: Index, start: Index, block: Index) -> Slots:
         """Return registers for the sums of a block, initialised with the contribution of its zero points, - zero * sum

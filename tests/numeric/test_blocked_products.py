@@ -171,15 +171,46 @@ def test_a_row_that_is_not_finite_gives_nothing_finite(value):
     assert np.isfinite(scales).tolist() == [[True, True], [True, False]]
 
 
-def test_rows_of_zeros_and_of_the_smallest_numbers():
-    ready = BlockRows(rows=2, k=32, block=32)
-    library = compiled({"rows": schedule_block_rows(ready, "rows", CPU)})
-    x = np.zeros((2, 32), np.float32)
-    x[1] = 1e-42
-    quantised, scales, sums = run(library["rows"], ready.outputs, x)
-    assert not quantised.any()
-    assert not sums.any()
-    assert np.abs(scales).max() < 1e-38
+SMALL = (1e-29, 1e-34, 1e-36, 3e-37, 1e-37, 1.2e-38, 1e-38, 1e-40, 1e-43)
+"""Largest magnitudes of rows, whose scales are normal or subnormal or have an infinite reciprocal."""
+
+
+@pytest.mark.parametrize(("kernel", "to"), [("kernel", "int8"), ("kernel", "int16"), ("plain", "int8")])
+def test_rows_of_zeros_and_of_small_numbers_are_within_half_a_step(kernel, to):
+    ready = BlockRows(rows=len(SMALL) + 1, k=48, block=32, to=to)
+    made = schedule_block_rows(ready, "rows", CPU) if kernel == "kernel" else described_function(ready, "rows")
+    most = np.array([0.0, *SMALL], np.float32)
+    x = np.random.default_rng(6).uniform(-1, 1, (len(most), 48)).astype(np.float32) * most[:, None]
+    x[:, 0] = most
+    quantised, scales, _ = run(compiled({"rows": made})["rows"], ready.outputs, x)
+    assert not quantised[0].any()
+    parts = quantised.reshape(len(most), 2, ready.parts, 32).astype(np.float64)
+    whole = parts[:, :, 0] if to == "int8" else parts[:, :, 0] * 256 + parts[:, :, 1]
+    seen = (whole * scales[..., None]).reshape(len(most), -1)[:, :48]
+    steps = np.abs(most / (127 if to == "int8" else 127 << 8)) + 2.0**-149
+    assert (np.abs(seen - x) <= 0.501 * steps[:, None]).all()
+
+
+@pytest.mark.parametrize("encoding", ["int4:32", "int4:32:float16:zero_points", "int6:16:int8/8:offsets"])
+@pytest.mark.parametrize("rows", [1, 7])
+def test_small_rows_are_multiplied_as_others_are(rows, encoding):
+    product = BlockedProduct(rows=rows, n=40, k=96, encoding=Encoding.parse(encoding), activations="int8")
+    rng = np.random.default_rng(7)
+    scheduled = schedule_blocked(product, "product", CPU, prepacked=True)
+    library = compiled({**of_rows(product), "product": scheduled.main})
+    stored = rng.integers(0, 60, record_memory(product).shape).astype(np.uint8)
+    stored[..., product.value_bytes : product.value_bytes + 2] = (0, 8)  # a float16 scale of 2^-13
+    given = in_panels(scheduled, product, stored)
+    x = rng.standard_normal((rows, 96), np.float32)
+
+    def multiplied(factor):
+        taken = run(library["rows"], product.ready("int8").outputs, x * np.float32(factor))
+        return run(library["product"], product.outputs, *taken, given)[0].astype(np.float64) / factor
+
+    wanted = multiplied(1.0)
+    assert np.isfinite(wanted).all() and np.abs(wanted).max() > 0
+    for exponent in (-90, -120, -126):
+        np.testing.assert_allclose(multiplied(2.0**exponent), wanted, atol=0.02 * np.abs(wanted).max())
 
 
 @pytest.mark.values

@@ -187,7 +187,8 @@ def _rows(r: BlockRows, b: Mapping[str, tirx.Var]) -> None:
         T.buffer_store(b["scales"], scale_of(largest[0], r.to), [row, block])
         T.buffer_store(b["sums"], 0, [row, block])
         with T.serial(0, count) as k:
-            value = quantised(b["x"][row, start + k], inverse_of(largest[0], r.to), r.to)
+            factors = raised_by(largest[0]), inverse_of(largest[0], r.to)
+            value = quantised(b["x"][row, start + k], *factors, r.to)
             T.buffer_store(b["x_blocks"], T.Cast("int8", value), [row, start + k])
             T.buffer_store(b["sums"], b["sums"][row, block] + value, [row, block])
         with T.serial(0, r.block - count) as k:
@@ -204,22 +205,29 @@ def magnitude(x: Expr) -> Expr:
 
 
 def scale_of(largest: Expr, to: str) -> Expr:
-    """Return the scale of a block for elements of type `to`, given its largest magnitude()."""
-    return T.reinterpret("float32", largest) * tirx.const(1 / LARGEST[to], "float32")
+    """Return the scale of a block for elements of type `to`, given its largest magnitude(). Subnormal scales are
+    rounded up, so that no quotient by them exceeds LARGEST."""
+    return T.reinterpret("float32", largest) * tirx.const(1 / LARGEST[to], "float32") + tirx.const(2.0**-149, "float32")
+
+
+def raised_by(largest: Expr) -> Expr:
+    """Return the factor by which elements of such a block are multiplied first: 2^64 for small elements, whose scale
+    may have an infinite reciprocal."""
+    small = largest < 0x21800000  # 2^-60
+    return tirx.Select(small, tirx.const(2.0**64, "float32"), tirx.const(1.0, "float32"))
 
 
 def inverse_of(largest: Expr, to: str) -> Expr:
-    """Return the factor by which elements of such a block are multiplied, 0 if it is not finite."""
-    finite = tirx.And(largest > 0x00800000, largest < 0x7F800000)
-    value = T.reinterpret("float32", largest)
-    one = tirx.Select(finite, value, tirx.const(1.0, "float32"))
-    return tirx.Select(finite, tirx.const(LARGEST[to], "float32") / one, tirx.const(0.0, "float32"))
+    """Return the factor by which elements of such a block are multiplied after that, 0 if the block is not finite."""
+    finite = largest < 0x7F800000
+    scale = tirx.Select(finite, scale_of(largest, to) * raised_by(largest), tirx.const(1.0, "float32"))
+    return tirx.Select(finite, tirx.const(1.0, "float32") / scale, tirx.const(0.0, "float32"))
 
 
-def quantised(x: Expr, inverse: Expr, to: str) -> Expr:
-    """Return elements as int32 of at most LARGEST in magnitude."""
+def quantised(x: Expr, raised: Expr, inverse: Expr, to: str) -> Expr:
+    """Return elements, multiplied by both factors, as int32 of at most LARGEST in magnitude."""
     kind = str(x.ty)
-    value = tirx.nearbyint(x * inverse)
+    value = tirx.nearbyint(x * raised * inverse)
     # The bound is the first operand: the minimum of it and a NaN is the bound.
     value = tirx.max(tirx.min(value, like(LARGEST[to], kind)), like(-LARGEST[to], kind))
     return T.Cast(kind.replace("float", "int"), value)
