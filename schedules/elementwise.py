@@ -29,10 +29,12 @@ from ..decide.vector.elementwise import ElementwiseTiling, decide_elementwise, s
 from ..hardware.description import Cpu
 from ..lowering.extents import as_index, parted, parts_of, times
 from ..lowering.loops import share
+from ..lowering.named_values import MOST_TOGETHER
 from ..lowering.registers import register
 from ..lowering.samples import Extent, is_open, sampled
 from ..lowering.staged_func import work_of, write_stages
 from ..lowering.transpose import transpose
+from ..lowering.vector_math import holds_function
 from ..lowering.vector_statement import (
     Resolve,
     compute,
@@ -141,9 +143,7 @@ class ElementwiseEmitter:
         lanes = self.tiling.lanes
         whole, rest = parted(extent, lanes)
         if not _is_none(whole):
-            first, end = share(whole, task, tasks)
-            with loop(axis, first, end) as block:
-                self.write(piece, {**place, axis: block * constant(lanes, axis)}, axis, lanes)
+            self.vectors(piece, place, axis, *share(whole, task, tasks))
         if not _is_none(rest):
 
             def last(start: Expr, width: int, _: Expr | None) -> None:
@@ -151,6 +151,24 @@ class ElementwiseEmitter:
 
             with on_last_task(task, tasks):
                 last_vectors(whole, rest, lanes, axis, last)
+
+    def vectors(self, piece: Stage, place: Place, axis: tirx.Var, first: Expr | int, end: Expr | int) -> None:
+        """Emit the whole vectors from `first` to `end`: several in each iteration if they take functions, whose
+        instructions alternate, and the others one by one."""
+        lanes = constant(self.tiling.lanes, axis)
+        if any(holds_function(write.value) for write in piece.writes):
+            start = first
+            blocks = (end - start) // MOST_TOGETHER
+            if not _is_none(blocks):
+                with loop(axis, 0, blocks) as block:
+                    for write in piece.writes:
+                        for number in range(MOST_TOGETHER):
+                            vector = block * constant(MOST_TOGETHER, axis) + start + constant(number, axis)
+                            self.store(write, {**place, axis: vector * lanes}, axis, self.tiling.lanes)
+            first = start + blocks * MOST_TOGETHER
+        if not _is_none(end - first):
+            with loop(axis, first, end) as block:
+                self.write(piece, {**place, axis: block * lanes}, axis, self.tiling.lanes)
 
     def write(self, piece: Stage, place: Place, lane_axis: tirx.Var | None, width: int) -> None:
         for write in piece.writes:

@@ -8,7 +8,7 @@ import tvm
 import tvm_ffi
 from tvm import te, tirx, topi
 
-from tvm_tiling.lowering.named_values import without_names
+from tvm_tiling.lowering.named_values import MOST_TOGETHER, without_names
 from tvm_tiling.lowering.vector_math import nested_functions, with_vector_math
 from tvm_tiling.schedule import llvm_target, this_cpu, tiling_schedule
 from tvm_tiling.schedules.fallback import schedule_fallback
@@ -39,6 +39,24 @@ def test_within_4_units_in_the_last_place(name):
         off = np.abs(result - true)[finite] / np.spacing(np.abs(expected[finite]))
     assert off.max() < 4.6
     np.testing.assert_array_equal(result[~finite], expected[~finite])
+
+
+@pytest.mark.parametrize("size", [5, 16, 100, 127, 128, 129, 1000, 40000, 70001])
+def test_vectors_whose_functions_alternate_and_the_remaining_ones(size):
+    x = np.linspace(-20, 20, size, dtype="float32")
+    expected = x / (1 + np.exp(-x.astype("float64")))
+    np.testing.assert_allclose(run(lambda value: value * tirx.sigmoid(value), x), expected, rtol=1e-6)
+
+
+def test_several_vectors_of_functions_are_in_one_iteration():
+    source = te.placeholder((100000,), name="x")
+
+    def statements(function):
+        result = te.compute(source.shape, lambda i: function(source[i]), name="y")
+        func = schedule_fallback(te.create_prim_func([source, result]), "main", this_cpu())
+        return func.script().count("T.vectorized")
+
+    assert statements(tirx.exp) >= statements(tirx.abs) + MOST_TOGETHER
 
 
 def test_functions_of_functions_are_quick_to_compile_and_right():

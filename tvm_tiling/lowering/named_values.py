@@ -14,8 +14,10 @@ from tvm.ir import Call, TensorLoad
 
 Expr: TypeAlias = tirx.Expr
 
-# The most stores whose statements alternate. A function of one vector is a chain of some 25 dependent instructions, and
-# a core's scheduler holds only three or four such chains: executed one after the other, they leave most cycles idle.
+# Stores whose statements alternate: at most, and beside the sums of a tile, which occupy registers. A function of one
+# vector is a chain of some 25 dependent instructions, and a core's scheduler holds only three or four such chains:
+# executed one after the other, they leave most cycles idle.
+MOST_TOGETHER = 8
 TOGETHER = 4
 
 
@@ -38,7 +40,7 @@ def _alternating(sequence: tirx.SeqStmt) -> tirx.Stmt:
     targets: list[Expr] = []
 
     def end_run() -> None:
-        groups = -(-len(run) // TOGETHER)
+        groups = -(-len(run) // MOST_TOGETHER)
         for group in range(groups):
             part = run[len(run) * group // groups : len(run) * (group + 1) // groups]
             statements.extend(statement for step in zip(*part, strict=True) for statement in step)
