@@ -95,6 +95,13 @@ def test_one_vector_for_each_matrix(deterministic):
     assert (product.kind, product.form) == ("gemm", "open" if deterministic else "reduction") and product.flops > 0
 
 
+def test_a_dot_product_of_fixed_size_is_not_told_as_slow_in_a_model_of_dynamic_size():
+    constants = {"w": RNG.standard_normal((64, 1), np.float32), "first": np.array([0])}
+    nodes = [("Gather", "x,first", "row", {}), ("MatMul", "row,w", "y", {})]
+    operators = check(model(nodes, ("n", 64), constants, 2), [(size, 64) for size in SIZES])
+    assert any((o.kind, o.form, o.flops) == ("gemm", "reduction", 128) for o in operators)
+
+
 def test_sums_of_squares_are_reductions():
     made = model([("ReduceL2", "x", "y", {"axes": [2], "keepdims": 0})], (2, "n", 70), {}, 2)
     assert {o.kind for o in check(made, [(2, size, 70) for size in SIZES])} == {"other"}

@@ -41,7 +41,7 @@ from ..operand_types import HALVES
 from ..runtime.arrays import ALIGNMENT
 from ..runtime.tensors import array_of, largest_of
 from ..runtime.threads import set_pool
-from ..schedule import Options, is_open_func, schedule_for_weights
+from ..schedule import Options, schedule_for_weights
 from ..schedules.cpu_schedule import rows_of
 from ..schedules.described import schedule_described
 from ..schedules.fallback import decide_fallback
@@ -266,7 +266,7 @@ def _schedule(
         return described.main, operator, described.packing, described.weights
     with samples_beside({variable: sampled(extent) for variable, extent in quotients.items()}):
         supported = attempted(schedule_for_weights, own, name, hardware, options, known, largest)
-    if isinstance(supported, UnsupportedOperator) or _is_reduction(own, supported[1], hardware, options):
+    if isinstance(supported, UnsupportedOperator) or _is_reduction(supported[1], hardware, options):
         main, tiling = decide_fallback(func, name, hardware)
         if tiling is None:
             kind, flops = ("other", 0) if isinstance(supported, UnsupportedOperator) else _kind_of(supported[1])
@@ -294,9 +294,7 @@ def _schedule(
     return scheduled.main, operator, scheduled, place
 
 
-def _is_reduction(
-    func: tirx.PrimFunc, program: GemmProgram | ConvProgram, hardware: Hardware, options: Options
-) -> bool:
+def _is_reduction(program: GemmProgram | ConvProgram, hardware: Hardware, options: Options) -> bool:
     """Return whether a sum of products is computed as a reduction: independent dot products, each of one result, such
     as sums of squares. A tile of a matrix multiplication would have one row and one column. With a dynamic size, also
     products of matrices by one vector each, such as depthwise convolutions: a tile would have one column.
@@ -306,7 +304,7 @@ def _is_reduction(
     if not isinstance(program, GemmProgram) or hardware.cpu is None or program.workload.n > 1:
         return False
     workload, independent = program.workload, not program.a.axes[1] and not program.b.axes[2]
-    if not is_open_func(func):
+    if not program.is_open:
         return (
             workload.m == 1 and workload.dtype in ("float32", "float64") and (independent or not options.deterministic)
         )
@@ -321,7 +319,7 @@ def _kind_of(program: GemmProgram | ConvProgram) -> tuple[str, int]:
     if _has_windows(program):
         return "convolution", program.workload.flops
     left, right = ({load.source for load in loads(operand.expr)} for operand in (program.a, program.b))
-    return ("other", 0) if left == right or not program.is_open else ("gemm", program.workload.flops)
+    return ("other", 0) if left == right else ("gemm", program.workload.flops)
 
 
 def _has_windows(program: GemmProgram) -> bool:
