@@ -30,10 +30,12 @@ from .match import ConvProgram, GemmProgram, match, match_gemm, prim_func_of
 from .match.function import refuse
 from .match.open_conv import OpenConvProgram, match_open_conv
 from .old_names import old_arguments
+from .operand_types import HALVES
 from .runtime import first_kernel
 from .runtime.tensors import largest_of
 from .schedules.by_primitives import schedule_by_primitives
 from .schedules.cpu_schedule import schedule_conv, schedule_open_conv, schedule_product
+from .schedules.fallback import decide_fallback
 from .target import Target, hardware_of, this_cpu
 from .workload import require_positive
 
@@ -188,6 +190,8 @@ def schedule_operator(
         )
     if (found := _over_open_images(func, name, hardware, options, lambda _: options.prepacked)) is not None:
         return found[0]
+    if (windows := _open_windows(func, name, hardware, options)) is not None:
+        return windows
     # A given configuration distinguishes the operands, so they keep their positions.
     program = _matched(func, name, options.prepacked or options.config is not None)
     if options.prepacked:
@@ -274,9 +278,40 @@ def _over_open_images(
     return (scheduled, program) if isinstance(scheduled, ScheduledOperator) else None
 
 
+def _open_windows(func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options) -> ScheduledOperator | None:
+    """A depthwise convolution of dynamic image sizes as a reduction, as models have it; None for all others, and if
+    `options` request a decision."""
+    requested = (options.form, options.microkernel, options.config, options.decision)
+    if options.prepacked or any(option is not None for option in requested) or not is_open_func(func):
+        return None
+    program = attempted(match_gemm, func, name, may_swap=False, may_open=True)
+    if not isinstance(program, GemmProgram) or not program.has_windows or not is_reduction(program, hardware, options):
+        return None
+    return ScheduledOperator(None, decide_fallback(func, name, hardware)[0])
+
+
 def is_open_func(func: tirx.PrimFunc) -> bool:
     """Return whether a parameter has a dynamic extent."""
     return any(isinstance(p.ty, BufferType) and any(map(is_open, p.shape)) for p in func.params)
+
+
+def is_reduction(program: GemmProgram | ConvProgram, hardware: Hardware, options: Options) -> bool:
+    """Return whether a sum of products is computed as a reduction: independent dot products, each of one result, such
+    as sums of squares. A tile of a matrix multiplication would have one row and one column. With a dynamic size, also
+    products of matrices by one vector each, such as depthwise convolutions: a tile would have one column.
+
+    Deterministic results exclude what is a matrix multiplication of several rows in another batch.
+    """
+    if not isinstance(program, GemmProgram) or hardware.cpu is None or program.workload.n > 1:
+        return False
+    workload, independent = program.workload, not program.a.axes[1] and not program.b.axes[2]
+    if not program.is_open:
+        return (
+            workload.m == 1 and workload.dtype in ("float32", "float64") and (independent or not options.deterministic)
+        )
+    if workload.batch == 1 or workload.types.out in HALVES:  # sums have the type of the result
+        return False
+    return independent or not options.deterministic or program.has_windows
 
 
 def open_variables(func: tirx.PrimFunc) -> list[str]:

@@ -7,6 +7,7 @@ import pytest
 import tvm
 from tvm import te, tirx, topi
 
+import tvm_tiling as tt
 from tvm_tiling.decide.conv.open_winograd import OpenConvTiling
 from tvm_tiling.schedule import Options, hardware_of, llvm_target, schedule_for_weights
 
@@ -91,3 +92,32 @@ def test_windows_of_few_channels_are_copied_by_rows_of_taps(ci, co, options):
     kernel, given = options.pop("kernel"), options
     func = layer(ci, co, kernel, **given)
     assert check(func, (kernel, kernel, ci, co), SIZES, **given).tiling.form == "open"
+
+
+@pytest.mark.parametrize(("channels", "kernel", "stride"), [(24, 3, 1), (17, 5, 2)])
+def test_depthwise_convolutions_of_dynamic_size_are_scheduled_as_in_models(channels, kernel, stride):
+    high, wide = te.var("h", "int64"), te.var("w", "int64")
+    x = te.placeholder((1, high, wide, channels), name="x")
+    k = te.placeholder((kernel, kernel, channels, 1), name="k")
+    func = te.create_prim_func([x, k, topi.nn.depthwise_conv2d_nhwc(x, k, stride, kernel // 2, 1)])
+    schedule = tt.tiling_schedule(func)
+    assert "gemm" not in str(schedule.mod["main"].attrs["tvm_tiling.decision"])
+    library = tvm.compile(schedule.mod, target=llvm_target(hardware_of("llvm")))
+    rng = np.random.default_rng(0)
+    kernels = rng.uniform(-1, 1, (kernel, kernel, channels, 1)).astype("float32")
+    for h, w in SIZES:
+        image = rng.uniform(-1, 1, (1, h, w, channels)).astype("float32")
+        padded = np.pad(image.astype("float64"), ((0, 0), (kernel // 2,) * 2, (kernel // 2,) * 2, (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), (1, 2))[:, ::stride, ::stride]
+        wanted = np.einsum("nyxcij,ijc->nyxc", windows, kernels[..., 0])
+        out = tvm.runtime.tensor(np.full(wanted.shape, np.nan, "float32"))
+        library["main"](tvm.runtime.tensor(image), tvm.runtime.tensor(kernels), out)
+        np.testing.assert_allclose(out.numpy(), wanted, atol=1e-5)
+
+
+def test_a_requested_tile_of_a_depthwise_convolution_of_dynamic_size_is_a_matrix_multiplication():
+    high = te.var("h", "int64")
+    x, k = te.placeholder((1, high, 8, 16), name="x"), te.placeholder((3, 3, 16, 1), name="k")
+    func = te.create_prim_func([x, k, topi.nn.depthwise_conv2d_nhwc(x, k, 1, 1, 1)])
+    schedule = tt.tiling_schedule(func, microkernel=(4, 1))
+    assert "gemm" in str(schedule.mod["main"].attrs["tvm_tiling.decision"])

@@ -15,7 +15,7 @@ from ..errors import WorkloadError
 from ..limits import MAX_EXTENT
 from ..lowering.samples import Extent, is_open
 from ..workload import GemmWorkload
-from .access import Access, linear_strides, strip_cast, variables
+from .access import Access, linear_strides, loads, strip_cast, variables
 from .function import SumOfProducts, refuse, sum_of_products
 from .program import MatchedProgram, acc_dtype, operand_types, write_back
 
@@ -43,6 +43,12 @@ class GemmProgram(MatchedProgram):
     def is_open(self) -> bool:
         """Return whether any of them is dynamic."""
         return any(map(is_open, self.extents))
+
+    @property
+    def has_windows(self) -> bool:
+        """Return whether an operand is read by windows: at the sum of two axes."""
+        read = [load for operand in (self.a, self.b) for load in loads(operand.expr)]
+        return any(len(variables(index)) > 1 for load in read for index in load.indices)
 
 
 def product_of(sizes: Iterable[Extent]) -> Extent:

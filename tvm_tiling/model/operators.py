@@ -35,13 +35,12 @@ from ..lowering.prim_func import ScheduledOperator, packed_memory
 from ..lowering.samples import sampled, samples_beside
 from ..lowering.weight_panels import Panels
 from ..match import ConvProgram, GemmProgram, epilogue_of
-from ..match.access import loads, variables
+from ..match.access import loads
 from ..match.described import description_of
-from ..operand_types import HALVES
 from ..runtime.arrays import ALIGNMENT
 from ..runtime.tensors import array_of, largest_of
 from ..runtime.threads import set_pool
-from ..schedule import Options, schedule_for_weights
+from ..schedule import Options, is_reduction, schedule_for_weights
 from ..schedules.cpu_schedule import rows_of
 from ..schedules.described import schedule_described
 from ..schedules.fallback import decide_fallback
@@ -266,7 +265,7 @@ def _schedule(
         return described.main, operator, described.packing, described.weights
     with samples_beside({variable: sampled(extent) for variable, extent in quotients.items()}):
         supported = attempted(schedule_for_weights, own, name, hardware, options, known, largest)
-    if isinstance(supported, UnsupportedOperator) or _is_reduction(supported[1], hardware, options):
+    if isinstance(supported, UnsupportedOperator) or is_reduction(supported[1], hardware, options):
         main, tiling = decide_fallback(func, name, hardware)
         if tiling is None:
             kind, flops = ("other", 0) if isinstance(supported, UnsupportedOperator) else _kind_of(supported[1])
@@ -294,38 +293,13 @@ def _schedule(
     return scheduled.main, operator, scheduled, place
 
 
-def _is_reduction(program: GemmProgram | ConvProgram, hardware: Hardware, options: Options) -> bool:
-    """Return whether a sum of products is computed as a reduction: independent dot products, each of one result, such
-    as sums of squares. A tile of a matrix multiplication would have one row and one column. With a dynamic size, also
-    products of matrices by one vector each, such as depthwise convolutions: a tile would have one column.
-
-    Deterministic results exclude what is a matrix multiplication of several rows in another batch.
-    """
-    if not isinstance(program, GemmProgram) or hardware.cpu is None or program.workload.n > 1:
-        return False
-    workload, independent = program.workload, not program.a.axes[1] and not program.b.axes[2]
-    if not program.is_open:
-        return (
-            workload.m == 1 and workload.dtype in ("float32", "float64") and (independent or not options.deterministic)
-        )
-    if workload.batch == 1 or workload.types.out in HALVES:  # sums have the type of the result
-        return False
-    return independent or not options.deterministic or _has_windows(program)
-
-
 def _kind_of(program: GemmProgram | ConvProgram) -> tuple[str, int]:
     """The kind and the operations of a sum of products that is computed as a reduction."""
     assert isinstance(program, GemmProgram)
-    if _has_windows(program):
+    if program.has_windows:
         return "convolution", program.workload.flops
     left, right = ({load.source for load in loads(operand.expr)} for operand in (program.a, program.b))
     return ("other", 0) if left == right else ("gemm", program.workload.flops)
-
-
-def _has_windows(program: GemmProgram) -> bool:
-    """Return whether an operand is read by windows: at the sum of two axes."""
-    read = [load for operand in (program.a, program.b) for load in loads(operand.expr)]
-    return any(len(variables(index)) > 1 for load in read for index in load.indices)
 
 
 def _with_order(tiling: ConvTiling, workload: ConvWorkload, hardware: Hardware, options: Options) -> ConvTiling:
