@@ -11,6 +11,7 @@ from ..decide.configs.config import config_of
 from ..decide.configs.open_configs import open_tiling_for
 from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.conv.cpu_conv import Source, as_product
+from ..decide.conv.open_grouped import decide_open_grouped
 from ..decide.conv.open_winograd import decide_open_winograd
 from ..decide.gemm.dot_engine import dot_engine
 from ..decide.gemm.open_rows import decide_open_columns, decide_open_rows, open_engine
@@ -34,6 +35,7 @@ from .gemm import GemmEmitter
 from .gemv import StreamEmitter
 from .open_columns import OpenColumnsEmitter, is_of_open_columns
 from .open_gemm import OpenGemmEmitter, summed_run
+from .open_grouped import OpenGroupedEmitter
 from .open_winograd import OpenWinogradEmitter
 
 # Image sizes, relative to the sample, for which a convolution of dynamic images is decided.
@@ -194,25 +196,33 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
 
 
 def schedule_open_conv(program: OpenConvProgram, hardware: Hardware, cpu: Cpu, options: Options) -> ScheduledOperator:
-    """Schedule a convolution of dynamic images by Winograd's algorithm. Raises UnsupportedOperator if it does not apply
-    or is slower than other algorithms. Its loops are not in blocks, as for matrix multiplications with dynamic rows."""
+    """Schedule a convolution of dynamic images by Winograd's algorithm, or one in groups by vectors of channels of
+    several groups. Raises UnsupportedOperator if the algorithm does not apply or is slower than others. Its loops are
+    not in blocks, as for matrix multiplications with dynamic rows."""
     weights = _packable(program, program.w, "the kernel") if options.prepacked else None
-    if options.form not in (None, "winograd") or options.config is not None or options.microkernel is not None:
+    form = "grouped" if program.workload.groups > 1 else "winograd"
+    if options.form not in (None, form) or options.config is not None or options.microkernel is not None:
         raise refuse(
-            program.name, "its image sizes are dynamic; expected algorithm 'winograd' or None, and no configuration"
+            program.name, f"its image sizes are dynamic; expected algorithm {form!r} or None, and no configuration"
         )
-    source = Source.of(program.workload)
-    tiling = decide_open_winograd(
-        program.workloads(LARGER),
-        hardware,
-        packing="run" if weights is None else "ahead",
-        source=replace(source, accumulates=program.out_dtype == program.workload.acc_dtype, matrix=False),
-        winograd=options.winograd,
-        tolerance=options.tolerance,
-        deterministic=options.deterministic,
-    )
-    engine = dot_engine(program.workload, cpu, form="winograd")
-    emitter = OpenWinogradEmitter(program, tiling, cpu)
+    packing = "run" if weights is None else "ahead"
+    emitter: OpenGroupedEmitter | OpenWinogradEmitter
+    if form == "grouped":
+        tiling = decide_open_grouped(program.workload, hardware, packing=packing)
+        emitter = OpenGroupedEmitter(program, tiling)
+    else:
+        source = Source.of(program.workload)
+        tiling = decide_open_winograd(
+            program.workloads(LARGER),
+            hardware,
+            packing=packing,
+            source=replace(source, accumulates=program.out_dtype == program.workload.acc_dtype, matrix=False),
+            winograd=options.winograd,
+            tolerance=options.tolerance,
+            deterministic=options.deterministic,
+        )
+        emitter = OpenWinogradEmitter(program, tiling, cpu)
+    engine = dot_engine(program.workload, cpu, form=form)
     with without_blocks():
         if weights is None:
             return write_plain(program, tiling, lambda: emitter.emit(None), engine)

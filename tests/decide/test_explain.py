@@ -13,6 +13,7 @@ import pytest
 
 import tvm_tiling as tt
 from tvm_tiling.decide.configs.config import tiling_of
+from tvm_tiling.decide.conv.open_grouped import decide_open_grouped
 from tvm_tiling.decide.conv.open_winograd import decide_open_winograd
 from tvm_tiling.decide.explain import shown_name
 from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
@@ -83,7 +84,8 @@ MADE: dict[str, dict[str, Maker]] = {
     "OpenConvTiling": {
         "images": lambda: decide_open_winograd(
             [tt.ConvWorkload(**{**IMAGE, "h": side, "w": side}) for side in (56, 112)], CPU
-        )
+        ),
+        "grouped": lambda: decide_open_grouped(tt.ConvWorkload(**IMAGE, groups=8), CPU),
     },
     "LevelsTiling": {"product": product(DLA3, dtype="int8"), "convolution": image(DLA3, dtype="int8")},
     "ColumnTiling": {"vector": product(RNN, m=1, dtype="int16")},

@@ -61,5 +61,5 @@ def test_a_decision_is_read_back_and_explains_itself():
     assert read_decision(tiling.to_json()) == tiling
     assert json.loads(tiling.to_json())["op"] == "conv of open images"
     said = tiling.explain()
-    assert "cores by image tiles" in said and "geometric mean for images of 32 x 32, 64 x 64" in said
+    assert "cores by tiles" in said and "geometric mean for images of 32 x 32, 64 x 64" in said
     assert str(tiling.ranges[-1]) in said

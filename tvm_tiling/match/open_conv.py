@@ -2,7 +2,7 @@
 
 A static convolution is recognised by its index values at every point. Here it is recognised by the form of its indices:
 an input row is stride * (output row) + dilation * tap - border, and the only condition on it is that it is a row of the
-image.
+image. Channels may be in groups.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from tvm import tirx
 from tvm.ir import TensorLoad
 
@@ -20,6 +21,7 @@ from ..lowering.samples import Extent, is_open, sampled
 from ..workload import ConvWorkload
 from .access import Access, strip_cast, variables
 from .conv import ConvProgram, roles
+from .evaluate import evaluate
 from .function import SumOfProducts, refuse, sum_of_products
 from .padding import without_padding
 from .program import acc_dtype, operand_types, write_back
@@ -61,8 +63,9 @@ def match_open_conv(func: tirx.PrimFunc, name: str = "main") -> OpenConvProgram:
         raise refuse(name, "its images are not compact four-dimensional tensors")
     image, row, column, channel = load.indices
     own = {v for v in found.spatial if v not in variables(weights, found.extents)}
-    if not isinstance(image, tirx.Var) or image not in own or channel not in found.reduce:
+    if not isinstance(image, tirx.Var) or image not in own:
         raise refuse(name, "its input is not indexed by an image, a row, a column and a channel, in this order")
+    summed = _summed_channels(name, channel, load, weights, found)
     places = OpenIndices([(v, found.sizes[v]) for v in found.extents])
     axes = [_axis(places, index, found, own - {image}) for index in (row, column)]
     if any(axis is None for axis in axes):
@@ -72,7 +75,7 @@ def match_open_conv(func: tirx.PrimFunc, name: str = "main") -> OpenConvProgram:
     out_channels = tuple(v for v in found.spatial if v not in own)
     if not found.opened.keys() <= own or is_open(load.source.shape[3]):
         raise refuse(name, "its channels or taps are dynamic; expected dynamic images, rows and columns")
-    if {*found.reduce} != {channel, high.tap, wide.tap} or len(out_channels) != 1 or len(own) != 3:
+    if {*found.reduce} != {summed, high.tap, wide.tap} or len(out_channels) != 1 or len(own) != 3:
         raise refuse(name, "it has axes other than images, rows, columns, two taps and channels")
     if not all(isinstance(index, tirx.Var) for index in weights.indices):
         raise refuse(name, "its kernels are not indexed by taps and channels")
@@ -83,7 +86,7 @@ def match_open_conv(func: tirx.PrimFunc, name: str = "main") -> OpenConvProgram:
     sizes = found.sizes
     size = tuple(number_of(extent) for extent in load.source.shape[1:3])
     depth = tirx.Var("d", "int64")
-    workload = _workload(found, load, weights, (high, wide))
+    workload = _workload(found, load, weights, (high, wide), found.extents[summed])
     here = tuple(tirx.Var(axis, "int64") for axis in "nhwc")
     read = tirx.BufferLoad(load.source, list(here))
     return OpenConvProgram(
@@ -106,8 +109,8 @@ def match_open_conv(func: tirx.PrimFunc, name: str = "main") -> OpenConvProgram:
         ),
         kernel=Access(
             weights,
-            (out_channels, (depth,), (high.tap,), (wide.tap,), (channel,)),
-            ((workload.co,), (1,), (workload.kh,), (workload.kw,), (workload.ci,)),
+            (out_channels, (depth,), (high.tap,), (wide.tap,), (summed,)),
+            ((workload.co,), (1,), (workload.kh,), (workload.kw,), (workload.ci // workload.groups,)),
             str(weights.ty),
             None,
             None,
@@ -162,7 +165,30 @@ def _check_conditions(name: str, places: OpenIndices, conditions: Sequence[tirx.
             raise refuse(name, "its input is zero under a condition other than being outside an image")
 
 
-def _workload(found: SumOfProducts, load: TensorLoad, weights: TensorLoad, axes: tuple[_Axis, _Axis]) -> ConvWorkload:
+def _summed_channels(
+    name: str, channel: tirx.Expr, load: TensorLoad, weights: TensorLoad, found: SumOfProducts
+) -> tirx.Var:
+    """The axis of the input channels of an output channel: the index of the channel itself, or, in groups, counted from
+    the first channel of the output channel's group."""
+    extents, size = found.extents, load.source.shape[3]
+    summed = [v for v in variables(channel, extents) if v in found.reduce]
+    if len(summed) == 1 and channel.same_as(summed[0]):
+        return summed[0]
+    out = [v for v in variables(weights, extents) if v in found.spatial]
+    if len(summed) == 1 and len(out) == 1 and not is_open(size) and int(size) % extents[summed[0]] == 0:
+        each = extents[summed[0]]
+        groups, channels = int(size) // each, extents[out[0]]
+        o, c = np.ix_(np.arange(channels), np.arange(each))
+        places = evaluate(channel, {out[0]: o, summed[0]: c})
+        if channels % groups == 0 and places is not None and np.all(places == o // (channels // groups) * each + c):
+            return summed[0]
+    raise refuse(name, "its input is not indexed by an image, a row, a column and a channel, in this order")
+
+
+def _workload(
+    found: SumOfProducts, load: TensorLoad, weights: TensorLoad, axes: tuple[_Axis, _Axis], each: int
+) -> ConvWorkload:
+    """The workload at the sample; `each`: input channels of a group."""
     name, extents = found.name, found.extents
     types = operand_types(name, str(load.ty), str(weights.ty))
     high, wide = axes
@@ -186,8 +212,9 @@ def _workload(found: SumOfProducts, load: TensorLoad, weights: TensorLoad, axes:
             stride=(high.stride, wide.stride),
             padding=(high.border, wide.border, behind[0], behind[1]),
             dilation=(high.dilation, wide.dilation),
+            groups=ci // each,
             **types,
-            acc_dtype=acc_dtype(name, types, found.sum_type, kernel[0] * kernel[1] * ci),
+            acc_dtype=acc_dtype(name, types, found.sum_type, kernel[0] * kernel[1] * each),
             layout="NHWC",
         )
     except WorkloadError as error:

@@ -36,7 +36,8 @@ NEAR = 1.03
 
 @dataclass(frozen=True, kw_only=True)
 class TileRange:
-    """How cores divide at most `tiles` image tiles (None: any number): shares in image tiles and output channels."""
+    """How cores divide at most `tiles` tiles (None: any number): shares in tiles and output channels. Tiles are image
+    tiles of Winograd's algorithm, or register tiles."""
 
     predictions: ClassVar[tuple[str, ...]] = ("predicted_seconds",)
 
@@ -47,7 +48,7 @@ class TileRange:
 
     @property
     def threads(self) -> tuple[int, int]:
-        """Shares in image tiles and output channels."""
+        """Shares in tiles and output channels."""
         return self.threads_tiles, self.threads_channels
 
     def __str__(self) -> str:
@@ -57,15 +58,15 @@ class TileRange:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenConvTiling(ConvTiling):
-    """Tiling of a convolution with dynamic image sizes: Winograd's algorithm, and in `ranges` the division among
-    cores."""
+    """Tiling of a convolution with dynamic image sizes: algorithm "winograd" or "grouped", and in `ranges` the division
+    among cores."""
 
     op: ClassVar[str] = "conv of open images"
     title: ClassVar[str] = "conv with dynamic image sizes"
 
     ranges: tuple[TileRange, ...] = ()
 
-    sections: ClassVar[Sections] = (*ConvTiling.sections, ("cores by image tiles", ("ranges",)))
+    sections: ClassVar[Sections] = (*ConvTiling.sections, ("cores by tiles", ("ranges",)))
 
     @property
     def rule(self) -> str | None:
