@@ -64,7 +64,7 @@ def standard_shape(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | 
     if node.op_type in _POOLS:
         try:
             return (*data[:2], *(window.count for window in windows_of(given, data[2:])))
-        except (KeyError, ValueError):  # the converter reports what is wrong
+        except (KeyError, ValueError, ZeroDivisionError):  # the converter reports what is wrong
             return None
     weights = known[1]
     assert weights is not None

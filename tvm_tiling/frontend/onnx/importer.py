@@ -23,6 +23,7 @@ from ..node_names import NamingBuilder, NodeNames, with_bound_parts
 from ..size_tensors import as_tensor
 from ..size_values import MOST_ELEMENTS, SizeValue, of_constant, size_value
 from .graph import OnnxGraph, attributes, node_name, nodes_in, operator_name, reported_name, static_shape
+from .node_checks import check_node
 from .open_inputs import OpenInputs
 from .open_node import OpenNode, is_open
 from .open_operators import OPEN
@@ -272,6 +273,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         given = self._parse_attr(node.attribute)
         where = f"node {node_name(node)} ({node.op_type})"
         given["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output), "where": where}
+        with self._refusing(node):
+            check_node(operator_name(node), given, self._rank(node), lambda place: self._integers(node, place))
         if self._open is not None:
             with self._refusing(node):
                 found = self._of_open(node, given)
@@ -285,6 +288,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             result = (
                 found if found is not None else self._convert_operator(operator_name(node), inputs, given, self.opset)
             )
+            _check_extents(result)
         result = self._bound(node, result)
         if node.op_type in _MAKE_SEQUENCES or node.op_type == "Identity":
             return [result]
@@ -304,6 +308,19 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
                 f"expected {len(results)}"
             )
         return results
+
+    def _rank(self, node: onnx.NodeProto) -> int | None:
+        """Return the rank of the first input of a node, None if it is not known or not a tensor."""
+        held = self._nodes.get(node.input[0]) if node.input else None
+        shape = held.ty.shape if held is not None and isinstance(held.ty, relax.TensorType) else None
+        return None if shape is None else len(list(shape))
+
+    def _integers(self, node: onnx.NodeProto, place: int) -> list[int] | None:
+        """Return the integers of a small constant input of a node; None if it is absent or something else."""
+        held = self._nodes.get(node.input[place]) if place < len(node.input) else None
+        if not isinstance(held, tvm.ir.GenericConst) or not _is_small(held):
+            return None
+        return [int(value) for value in held.value.numpy().reshape(-1)]
 
     @contextlib.contextmanager
     def _refusing(self, node: onnx.NodeProto) -> Iterator[None]:
@@ -362,6 +379,13 @@ def _described(value: relax.Expr) -> str:
     extents = value.ty.shape if value.ty.shape is not None else ["?"]
     listed = ", ".join(str(extent.value if isinstance(extent, tirx.IntImm) else extent) for extent in extents)
     return f"{value.ty.dtype} of shape ({listed})"
+
+
+def _check_extents(result: relax.Expr) -> None:
+    """Raise ValueError if an extent of a result is negative, as of a tensor cropped by more than it has."""
+    shape = result.ty.shape if isinstance(result.ty, relax.TensorType) else None
+    if shape is not None and any(isinstance(extent, tirx.IntImm) and extent.value < 0 for extent in shape):
+        raise ValueError(f"its result would be {_described(result)}")
 
 
 def _is_small(constant: tvm.ir.GenericConst) -> bool:

@@ -106,7 +106,16 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
         if lengths is not None:
             lengths = positions(bb, lengths, steps + 1, attr, wraps=False, called="length")
         directions, _, hidden = shape_of(r)
-        dtype = dtype_of(x)
+        dtype, gates = dtype_of(x), len(cls.order)
+        way = attr.get("direction", b"forward")
+        way = way.decode() if isinstance(way, bytes) else way
+        if directions != (2 if way == "bidirectional" else 1):
+            raise ValueError(f"R has {directions} directions, but direction is {way!r}")
+        if attr.get("hidden_size", hidden) != hidden:
+            raise ValueError(f"hidden_size is {attr['hidden_size']}, but R has {hidden} columns")
+        _check_shape("W", w, (directions, gates * hidden, shape_of(w)[-1]))
+        _check_shape("R", r, (directions, gates * hidden, hidden))
+        _check_shape("B", b, (directions, 2 * gates * hidden))
         zero = zeros(bb, (batch, hidden), dtype)
         functions = _Activations(bb, attr, list(cls.defaults), directions)
         starts = [first_h] + ([inputs[6]] if cls.has_cell else [])
@@ -114,8 +123,6 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
             starts[1] = bb.emit(op.permute_dims(starts[1], [1, 0, 2]))
         if lengths is not None:
             starts = [start if start is None else _of_some_steps(bb, start, lengths) for start in starts]
-        way = attr.get("direction", b"forward")
-        way = way.decode() if isinstance(way, bytes) else way
 
         def part(value: relax.Expr | None, direction: int) -> relax.Expr | None:
             return None if value is None else direction_of(bb, value, direction)
@@ -176,6 +183,12 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
             results[0] = bb.emit(op.permute_dims(results[0], [2, 0, 1, 3]))
             results[1:] = [bb.emit(op.permute_dims(value, [1, 0, 2])) for value in results[1:]]
         return relax.Tuple(results)
+
+
+def _check_shape(name: str, value: relax.Expr | None, expected: tuple[int, ...]) -> None:
+    """Raise ValueError if weights have another shape: kernels read as many rows as there are gates."""
+    if value is not None and tuple(shape_of(value)) != expected:
+        raise ValueError(f"{name} has shape {tuple(shape_of(value))}; expected {expected}")
 
 
 def _of_some_steps(bb: relax.BlockBuilder, start: relax.Expr, lengths: relax.Expr) -> relax.Expr:
