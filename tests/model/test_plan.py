@@ -243,10 +243,14 @@ def test_times_of_operators():
 
 
 def topk() -> onnx.ModelProto:
+    """A sort by TVM: elements of 64 bits."""
     return graph(
-        [helper.make_node("TopK", ["x", "k"], ["v", "i"])],
+        [
+            helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.DOUBLE),
+            helper.make_node("TopK", ["wide", "k"], ["v", "i"]),
+        ],
         [("x", TensorProto.FLOAT, (5, 4))],
-        [("v", TensorProto.FLOAT, (5, 2)), ("i", TensorProto.INT64, (5, 2))],
+        [("v", TensorProto.DOUBLE, (5, 2)), ("i", TensorProto.INT64, (5, 2))],
         [("k", np.array([2]))],
     )
 

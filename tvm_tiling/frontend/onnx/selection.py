@@ -11,11 +11,10 @@ from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ..open_shapes import extents_of, whole
+from ..order_key import order_key
 from .tensors import constant, dtype_of
 
 _MOST = 2**31 - 1  # boxes
-# Integers of the same width as each float type.
-_KEYS = {"float32": "int32", "float64": "int64"}
 # Types that TVM sorts in place of those it does not support.
 _WIDER = {"float16": "float32", "int16": "int32", "uint16": "int32", "uint32": "int64"}
 
@@ -57,7 +56,7 @@ def order_keys(bb: relax.BlockBuilder, data: relax.Expr) -> relax.Expr:
     if dtype == "uint64":
         raise ValueError("elements of uint64 are not supported; expected floats, and integers of up to 63 bits")
     keys = bb.emit(op.astype(data, _WIDER[dtype])) if dtype in _WIDER else data
-    return bb.emit_te(_ordered, keys, primfunc_name_hint="order") if dtype_of(keys) in _KEYS else keys
+    return bb.emit_te(_ordered, keys, primfunc_name_hint="order") if dtype_of(keys) in ("float32", "float64") else keys
 
 
 def _nothing(shape: list[int], dtype: str) -> relax.Expr:
@@ -65,19 +64,7 @@ def _nothing(shape: list[int], dtype: str) -> relax.Expr:
 
 
 def _ordered(x: te.Tensor) -> te.Tensor:
-    """Integers in the order of the floats: negative values have all bits but the sign inverted, and zeros are equal."""
-    dtype = _KEYS[str(x.dtype)]
-    largest = tirx.max_value(dtype)
-    zero = tirx.const(0, dtype)
-
-    def element(*at: Any) -> Any:
-        value = x[at]
-        bits = tirx.reinterpret(dtype, value)
-        key = tirx.Select(bits < zero, tirx.bitwise_xor(bits, largest), bits)
-        key = tirx.Select(value.equal(tirx.const(0.0, x.dtype)), zero, key)
-        return tirx.Select(tirx.isnan(value), largest, key)
-
-    return te.compute(x.shape, element, name="order")
+    return te.compute(x.shape, lambda *at: order_key(x(*at)), name="order")
 
 
 class NonMaxSuppression(tvm_onnx.OnnxOpConverter):

@@ -18,7 +18,7 @@ from ...lowering.integers import defined
 from ...lowering.no_terms import started
 from ...lowering.softmax_weight import with_softmax_weights
 from ...refusal import refused
-from . import boxes, extremes, functions, integers, positions, scans
+from . import boxes, extremes, functions, integers, positions, scans, selections
 
 _LEGALISED = {
     **extremes.LEGALISED,
@@ -27,6 +27,7 @@ _LEGALISED = {
     **boxes.LEGALISED,
     **integers.LEGALISED,
     **scans.LEGALISED,
+    **selections.LEGALISED,
 }
 
 

@@ -6,9 +6,10 @@ NaN above everything, 0 and -0 equal.
 
 from __future__ import annotations
 
-from tvm import relax, tirx
+from tvm import relax
 from tvm.relax import op
 
+from ...order_key import order_key
 from ..translation import Translation, Unsupported, converter, dtype_of, shape_of
 from ..types import computed_in, is_float
 from .elementwise import kernel
@@ -19,17 +20,7 @@ def _keys(t: Translation, x: relax.Expr, descending: bool) -> relax.Expr:
     dtype = computed_in(dtype_of(x))
     x = t.cast(x, dtype)
     if is_float(dtype):
-        bits = dtype.replace("float", "int")
-        largest = tirx.max_value(bits)
-
-        def key(a: tirx.Expr) -> tirx.Expr:
-            zero = tirx.const(0, bits)
-            found = tirx.reinterpret(bits, a)
-            found = tirx.Select(found < zero, tirx.bitwise_xor(found, largest), found)
-            found = tirx.Select(tirx.EQ(a, tirx.const(0.0, dtype)), zero, found)
-            return tirx.Select(tirx.isnan(a), largest, found)
-
-        x = kernel(t, "sort_keys", key, x)
+        x = kernel(t, "sort_keys", order_key, x)
     elif dtype in ("uint64", "uint32", "uint16"):
         raise Unsupported(f"type {dtype} is not supported; expected signed integers, uint8 or floats")
     elif dtype not in ("int32", "int64"):
@@ -64,6 +55,12 @@ def _topk(
     sorted: bool,
 ) -> tuple[relax.Expr, relax.Expr]:
     """The first k sorted elements, sorted even if that is not requested."""
+    shape = shape_of(self)
+    if shape and 0 not in shape and k > 0 and isinstance(shape[dim % len(shape)], int):
+        axis = dim % len(shape)
+        keys = _keys(t, self, largest)
+        places = t.emit(op.topk(keys, k, axis, ret_type="indices", largest=False, dtype="int64"))
+        return t.emit(op.gather_elements(self, places, axis)), places
     values, places = _sort(t, self, dim, largest)
     if not t.shape:
         return values, places
