@@ -258,3 +258,18 @@ def test_tiles_at_the_border_are_counted():
     # There are only the first and the last of two rows and columns of tiles, all of which cross the border.
     all_border = WinogradModel(conv(h=8), cpu(), 4, True).input_square
     assert all_border > WinogradModel(border, cpu(), 4, True).input_square
+
+
+def test_weights_that_other_layers_displace_are_priced_at_the_speed_of_memory():
+    """9 MB of weights fit the last-level cache of 32 MB, but not beside those of a model's other layers. Smaller tiles
+    have fewer weights; with a batch, only the first block of image tiles reads them from memory."""
+    plain = replace(cpu(2), fma_units=2, l2_bytes_per_cycle=52.0, l3_bytes_per_cycle=24.0, memory_bytes_per_cycle=8.0)
+    in_model = replace(plain, costs=replace(plain.kernel_costs, last_level_weights=0.1))
+
+    def sizes(machine: Cpu) -> list[int]:
+        layers = [conv(h=14, ci=256, co=256, n=n) for n in (1, 16)]
+        return [decide_winograd(layer, machine, prepacked=True).m for layer in layers]
+
+    assert (sizes(plain), sizes(in_model)) == ([4, 4], [2, 4])
+    small = conv(h=28, ci=128, co=128)
+    assert decide_winograd(small, plain, prepacked=True) == decide_winograd(small, in_model, prepacked=True)

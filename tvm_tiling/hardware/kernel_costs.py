@@ -199,6 +199,12 @@ class KernelCosts:
     )
     l2_share: float = _measured(0.8, "share", "of L2 for resident data")
     last_level_share: float = _measured(0.35, "share", "of the last-level cache, which is shared with other work")
+    last_level_weights: float = _later(
+        1.0,
+        "share",
+        "of the last-level cache up to which the transformed weights (Winograd) of one layer of a model stay there, "
+        "within last_level_share",
+    )
     l2_transformed: float = _measured(0.5, "share", "of L2 for the transformed inputs of a block of image tiles")
     l2_transformed_sums: float = _measured(0.25, "share", "of L2 for the sums of such a block")
     l2_scores: float = _measured(0.25, "share", "of L2 for a block of an attention's scores")

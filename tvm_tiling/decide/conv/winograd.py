@@ -343,6 +343,15 @@ class WinogradModel:
         lines = each * tiles * (self.w.ci + channels) / self.gemm.line
         return costs.transformed_line * share * lines
 
+    def _weight_rates(self, config: WinogradTiling) -> tuple[float, float]:
+        """Return the bandwidths at which the first block of image tiles and the later ones read the weights: the first
+        from memory, if the weights of a model's other layers displace them from the last-level cache."""
+        inputs, sums = self.w.ci * config.block_tiles, config.block_channels * config.block_tiles
+        later = self.gemm.cpu.bytes_per_cycle(self.weight_bytes + 4.0 * self.points * (inputs + sums))
+        last = self.cpu.cache(3)
+        displaced = last is not None and self.weight_bytes > self.gemm.costs.last_level_weights * last.size
+        return self.cpu.memory_bytes_per_cycle if self.prepacked and displaced else later, later
+
     def _products(self, config: WinogradTiling, groups: int, panels: int) -> float:
         """Return the cycles of the slowest core's register tiles at every point: `groups` of rows by `panels` of
         columns."""
@@ -350,9 +359,8 @@ class WinogradModel:
         block_groups = config.block_tiles // config.rows
         blocks = ceil_div(groups, block_groups)
         inputs = 4.0 * self.points * w.ci * config.block_tiles
-        sums = 4.0 * self.points * config.block_channels * config.block_tiles
         panel = 4.0 * w.ci * nr
-        far = gemm.cpu.bytes_per_cycle(self.weight_bytes + inputs + sums)
+        cold, warm = self._weight_rates(config)
         near = gemm.cpu.bytes_per_cycle(panel)
         total = 0.0
         for rows, tall in pieces(self.tiles, config.rows, groups, alone=config.threads_tiles == 1):
@@ -361,9 +369,13 @@ class WinogradModel:
                 compute = gemm.step(rows, vectors)
                 left = 4.0 * rows / gemm.cpu.bytes_per_cycle(inputs)
                 right = 4.0 * vectors * self.lanes
+
+                def fetching(rate: float, c: float = compute, a: float = left, b: float = right) -> float:
+                    return max(c, a + b / rate) + gemm.costs.exposed_transformed_weights * b / rate
+
                 # The first register tile of a block reads the panel from where the weights are stored; later ones find
                 # it in a cache.
-                first = max(compute, left + right / far) + gemm.costs.exposed_transformed_weights * right / far
+                first = fetching(warm) + (fetching(cold) - fetching(warm)) / blocks
                 others = max(compute, left + (0.0 if panel <= gemm.l1 / 2 else right / near))
                 fetched = min(1.0, blocks / groups)
                 step = fetched * first + (1 - fetched) * others
