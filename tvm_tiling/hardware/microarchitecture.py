@@ -180,10 +180,10 @@ ZEN3 = replace(ZEN2, mcpu="znver3", fma_latency=4, rates=(28.0, 22.0, 7.0))
 ZEN4 = replace(ZEN3, mcpu="znver4", needs=AVX512_BF16, fma_units={256: 2, 512: 1}, l2=(1024, 8))
 # Costs: 12 to 36 tilings of each of 31 matrix multiplications, timed alternately on two cores of an EPYC (Turin).
 # With prepacked weights the choices take 1.02 of the fastest one's time, 1.06 with the costs of Zen 4: a block of B of
-# 0.75 of L2 leaves it while tiles of A stream past. Rows of B in place, 4096 bytes apart: 16 x 1024 x 1024 takes 10 cycles
-# per step of 6 x 2 vectors of AVX2 instead of 7, and 300 x 100 x 1024 1.3 times as long as packed; 4000 bytes apart, nothing
-# is lost. Winograd: 256 channels on 14 x 14 pixels take 360 us in ResNet-50 with 9.4 MB of weights, as predicted at the speed
-# of memory, and 260 us with 4.2 MB.
+# 0.75 of L2 leaves it while tiles of A stream past. Rows of B in place, 4096 bytes apart: 16 x 1024 x 1024 takes 10
+# cycles per step of 6 x 2 vectors of AVX2 instead of 7, and 300 x 100 x 1024 takes 1.3 times as long as packed; 4000
+# bytes apart, nothing is lost. Winograd: a layer of 256 channels on 14 x 14 pixels takes 360 us in ResNet-50 with 9.4 MB
+# of weights, and 260 us with 4.2 MB.
 ZEN5 = replace(
     ZEN4,
     mcpu="znver5",
