@@ -149,6 +149,7 @@ def test_weights_of_4_bits_beside_the_model(tmp_path, kind):
         (external("/etc/hostname"), "expected a file in the model's directory"),
         (external("link.bin"), "expected a file in the model's directory"),
         (external(""), "expected a file in the model's directory"),
+        (external("a\0b"), "expected a file in the model's directory"),
         (external(offset=8), "takes 48 bytes, but the model declares 48 from 8 in 'w.bin', which has 48"),
         (external(offset=-4), "48 from -4 in"),
         (external(length=40), "takes 48 bytes, but the model declares 40"),

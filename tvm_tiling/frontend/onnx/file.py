@@ -230,8 +230,9 @@ def _external_bytes(tensor: TensorProto, where: str, folder: Path | None, files:
 def _inside(folder: Path, location: str, weight: str) -> Path:
     """Return the file at `location`, which must be inside `folder` after following links."""
     home = folder.resolve()
-    path = (home / location).resolve()
-    if not location or Path(location).is_absolute() or not path.is_relative_to(home):
+    named = bool(location) and "\0" not in location and not Path(location).is_absolute()
+    path = (home / location).resolve() if named else home
+    if not named or not path.is_relative_to(home):
         raise ModelFormatError(f"{weight} is at {location!r}; expected a file in the model's directory")
     if not path.is_file():
         raise ModelFormatError(f"{weight}: file {location!r} does not exist in the model's directory")
