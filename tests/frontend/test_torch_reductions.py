@@ -111,3 +111,11 @@ def test_created_tensors():
         ),
         X,
     )
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_the_largest_with_nan_and_infinity(dim, largest):
+    x = torch.randperm(600, generator=torch.Generator().manual_seed(2)).reshape(20, 30).float()
+    x[3, 4], x[5, 6] = NAN, float("inf")
+    compare(lambda given: tuple(given.topk(3, dim=dim, largest=largest)), x)

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+import mmap
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -143,7 +144,8 @@ def test_counters_are_those_of_the_thread_that_reads_them(compiled):
     total = 0.0
     for n in range(200_000):
         total += n * 0.5
-    touched = np.ones(4 << 20, np.uint8)  # a fresh page for each 4 KiB, or fewer large ones
+    touched = np.frombuffer(mmap.mmap(-1, 4 << 20), np.uint8)  # new pages, not those of an array before
+    touched[:] = 1
     after = profiler.sample()
     profiler.end(np.zeros((0, 2, 3), np.int64))
     spent, wall = int(after[1] - before[1]), int(after[0] - before[0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-import torch
 from onnx import helper, numpy_helper
 
 import tvm_tiling as tt
@@ -90,18 +89,3 @@ def test_a_selection_needs_no_sort_of_tvm():
     executable = tt.compile(model((4, 100), 1, 5, True, "float32"), cache=False)
     assert isinstance(executable.variants[0], PlannedVariant)
     assert [operator.name for operator in executable.operators if operator.name == "positions"] == []
-
-
-@pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize("dim", [0, 1])
-def test_from_pytorch(dim, largest):
-    class Top(torch.nn.Module):
-        def forward(self, x):
-            return x.topk(3, dim=dim, largest=largest)
-
-    x = np.random.default_rng(2).permutation(600).reshape(20, 30).astype("float32")
-    x[3, 4], x[5, 6] = np.nan, np.inf
-    given = torch.from_numpy(x)
-    found = tt.compile(torch.export.export(Top(), (given,)), cache=False).run(x)
-    for one, other in zip(found, Top()(given), strict=True):
-        np.testing.assert_array_equal(one, other.numpy())
