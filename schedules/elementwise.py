@@ -29,7 +29,7 @@ from ..decide.vector.elementwise import ElementwiseTiling, decide_elementwise, s
 from ..hardware.description import Cpu
 from ..lowering.extents import as_index, parted, parts_of, times
 from ..lowering.loops import share
-from ..lowering.named_values import MOST_TOGETHER
+from ..lowering.named_values import TOGETHER
 from ..lowering.registers import register
 from ..lowering.samples import Extent, is_open, sampled
 from ..lowering.staged_func import work_of, write_stages
@@ -158,14 +158,14 @@ class ElementwiseEmitter:
         lanes = constant(self.tiling.lanes, axis)
         if any(holds_function(write.value) for write in piece.writes):
             start = first
-            blocks = (end - start) // MOST_TOGETHER
+            blocks = (end - start) // TOGETHER
             if not _is_none(blocks):
                 with loop(axis, 0, blocks) as block:
                     for write in piece.writes:
-                        for number in range(MOST_TOGETHER):
-                            vector = block * constant(MOST_TOGETHER, axis) + start + constant(number, axis)
+                        for number in range(TOGETHER):
+                            vector = block * constant(TOGETHER, axis) + start + constant(number, axis)
                             self.store(write, {**place, axis: vector * lanes}, axis, self.tiling.lanes)
-            first = start + blocks * MOST_TOGETHER
+            first = start + blocks * TOGETHER
         if not _is_none(end - first):
             with loop(axis, first, end) as block:
                 self.write(piece, {**place, axis: block * lanes}, axis, self.tiling.lanes)

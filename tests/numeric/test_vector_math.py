@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import tvm
 import tvm_ffi
 from tvm import te, tirx, topi
 
-from tvm_tiling.lowering.named_values import MOST_TOGETHER, without_names
+from tvm_tiling.lowering.named_values import TOGETHER, without_names
 from tvm_tiling.lowering.vector_math import nested_functions, with_vector_math
 from tvm_tiling.schedule import llvm_target, this_cpu, tiling_schedule
 from tvm_tiling.schedules.fallback import schedule_fallback
@@ -56,7 +58,20 @@ def test_several_vectors_of_functions_are_in_one_iteration():
         func = schedule_fallback(te.create_prim_func([source, result]), "main", this_cpu())
         return func.script().count("T.vectorized")
 
-    assert statements(tirx.exp) >= statements(tirx.abs) + MOST_TOGETHER
+    assert statements(tirx.exp) >= statements(tirx.abs) + TOGETHER
+
+
+def test_no_more_functions_alternate_than_the_registers_of_a_tile_hold():
+    source, result = (tirx.decl_buffer((32,), "float32", name=name) for name in "xy")
+    places = [tirx.const(place, "int32") for place in range(32)]
+    stores = [
+        tirx.BufferStore(result, with_vector_math(tirx.exp(tirx.BufferLoad(source, [at]))), [at]) for at in places
+    ]
+    written = without_names(tirx.PrimFunc([], tirx.SeqStmt(stores))).body
+    final = [isinstance(step, tirx.BufferStore) and step.buffer.same_as(result) for step in written.seq]
+    assert final.count(True) == 32
+    runs = [len(list(group)) for last, group in itertools.groupby(final) if last]
+    assert runs == [TOGETHER] * (32 // TOGETHER) and TOGETHER == 4
 
 
 def test_functions_of_functions_are_quick_to_compile_and_right():
