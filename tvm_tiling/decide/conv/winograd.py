@@ -343,6 +343,10 @@ class WinogradModel:
         lines = each * tiles * (self.w.ci + channels) / self.gemm.line
         return costs.transformed_line * share * lines
 
+    def _fetching(self, compute: float, left: float, right: float, rate: float) -> float:
+        """Return the cycles of a step that reads `right` bytes of weights at this rate."""
+        return max(compute, left + right / rate) + self.gemm.costs.exposed_transformed_weights * right / rate
+
     def _weight_rates(self, config: WinogradTiling) -> tuple[float, float]:
         """Return the bandwidths at which the first block of image tiles and the later ones read the weights: the first
         from memory, if the weights of a model's other layers displace them from the last-level cache."""
@@ -369,13 +373,10 @@ class WinogradModel:
                 compute = gemm.step(rows, vectors)
                 left = 4.0 * rows / gemm.cpu.bytes_per_cycle(inputs)
                 right = 4.0 * vectors * self.lanes
-
-                def fetching(rate: float, c: float = compute, a: float = left, b: float = right) -> float:
-                    return max(c, a + b / rate) + gemm.costs.exposed_transformed_weights * b / rate
-
                 # The first register tile of a block reads the panel from where the weights are stored; later ones find
                 # it in a cache.
-                first = fetching(warm) + (fetching(cold) - fetching(warm)) / blocks
+                later = self._fetching(compute, left, right, warm)
+                first = later + (self._fetching(compute, left, right, cold) - later) / blocks
                 others = max(compute, left + (0.0 if panel <= gemm.l1 / 2 else right / near))
                 fetched = min(1.0, blocks / groups)
                 step = fetched * first + (1 - fetched) * others
