@@ -401,7 +401,7 @@ def _refuse_foreign(executable: Executable, target: str) -> None:
 
 
 def require_file(path: str, expected: str = "a model, or a file written by `tvm-tiling compile`") -> None:
-    """Raise ModelFormatError if there is no file at the path."""
+    """Raise ModelFormatError unless the path is that of a file."""
     if not Path(path).is_file():
         fault = "is a directory" if Path(path).is_dir() else "does not exist"
         raise ModelFormatError(f"{path} {fault}; expected {expected}")
@@ -414,7 +414,7 @@ def unknown_subject(name: str, expected: str) -> str:
 
 
 def require_model(path: str) -> None:
-    """Raise ModelFormatError if there is no file at the path, and WorkloadError if the file is a saved executable."""
+    """Raise ModelFormatError unless the path is that of a file, and WorkloadError if that is a saved executable."""
     require_file(path, "a model")
     if is_executable(path):
         raise WorkloadError(f"{path} is compiled already; expected a model")

@@ -29,6 +29,15 @@ def as_index(extent: Extent, like: tirx.Var) -> tirx.Expr:
     return extent if is_open(extent) else tirx.const(int(extent), str(like.ty))
 
 
+def apart(index: tirx.Expr, extents: Sequence[Extent]) -> list[tirx.Expr]:
+    """Return the index along each axis, of an index over all axes; the first one is not reduced by its extent."""
+    found: list[tirx.Expr] = []
+    for extent in reversed(extents[1:]):
+        found.insert(0, tirx.floormod(index, extent))
+        index = tirx.floordiv(index, extent)
+    return [index, *found] if extents else []
+
+
 def sizes_in(expr: Any) -> set[tirx.Var]:
     """Return the variables of an extent."""
     found: set[tirx.Var] = set()

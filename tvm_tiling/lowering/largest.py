@@ -15,6 +15,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
+from .extents import apart, number_of
 from .loops import when
 from .registers import small_buffer
 
@@ -27,7 +28,7 @@ _LOW = (1 << 32) - 1
 def positions_of_largest(data: te.Tensor, k: int, axis: int, largest: bool, dtype: str) -> te.Tensor:
     """Return the positions of the k largest or smallest int32 elements along an axis of static extent, in order; of
     equal elements the first one comes first."""
-    shape = [int(extent) if isinstance(extent, int | tirx.IntImm) else extent for extent in data.shape]
+    shape = [number_of(extent) for extent in data.shape]
     wanted = [*shape[:axis], k, *shape[axis + 1 :]]
     return te.extern(
         [wanted],
@@ -117,12 +118,7 @@ class _Selection:
 
     def place(self, row: Expr, index: Expr) -> list[Expr]:
         """The indices of an element of a row."""
-        found: list[Expr] = []
-        extents = [*self.outer, *self.inner]
-        for extent in reversed(extents[1:]):
-            found.insert(0, tirx.floormod(row, extent))
-            row = tirx.floordiv(row, extent)
-        rows = [row, *found] if extents else []
+        rows = apart(row, [*self.outer, *self.inner])
         return [*rows[: len(self.outer)], index, *rows[len(self.outer) :]]
 
 

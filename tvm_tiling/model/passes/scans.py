@@ -17,6 +17,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ...lowering.checked import LEAST_SHARED, SHARES
+from ...lowering.extents import apart, number_of
 from ...lowering.loops import by_edge
 from ...lowering.registers import small_buffer
 
@@ -34,24 +35,19 @@ def _scan(name: str, combine: Callable[[Expr, Expr], Expr], start: int) -> Calla
         data, dtype = call.args[0], str(call.ty.dtype)
         if call.attrs.axis is None or dtype not in _BITS or str(data.ty.dtype) not in (*_BITS, "bool"):
             return call
-        shape = _extents(data.ty.shape)
+        shape = [number_of(extent) for extent in data.ty.shape]
         axis = int(call.attrs.axis) % len(shape)
         if 0 in shape or all(isinstance(e, int) and e == 1 for e in shape[axis + 1 :]):
             return call
 
         def scanned(tensor: te.Tensor) -> te.Tensor:
             # Dynamic extents of the function are variables of its own.
-            own = _extents(tensor.shape)
+            own = [number_of(extent) for extent in tensor.shape]
             return _Scan(own, axis, dtype, bool(call.attrs.exclusive), combine, start).tensor(tensor)
 
         return builder.call_te(scanned, data, primfunc_name_hint=name, primfunc_attrs={"op_pattern": 8})
 
     return legalise
-
-
-def _extents(shape: Sequence[Any]) -> list[Any]:
-    """Static extents as integers."""
-    return [int(extent) if isinstance(extent, tirx.IntImm) else extent for extent in shape]
 
 
 class _Scan:
@@ -146,17 +142,8 @@ class _Scan:
 
     def place(self, row: Expr, step: Any, column: Expr) -> list[Expr]:
         """The indices of an element."""
-        rows = _apart(row, self.rows)
-        return [*rows[: self.axis], step, *rows[self.axis :], *_apart(column, self.columns)]
-
-
-def _apart(index: Expr, extents: Sequence[Any]) -> list[Expr]:
-    """The index along each axis, of one over all axes."""
-    found: list[Expr] = []
-    for extent in reversed(extents[1:]):
-        found.insert(0, tirx.floormod(index, extent))
-        index = tirx.floordiv(index, extent)
-    return [index, *found] if extents else []
+        rows = apart(row, self.rows)
+        return [*rows[: self.axis], step, *rows[self.axis :], *apart(column, self.columns)]
 
 
 LEGALISED = {
