@@ -41,7 +41,7 @@ class TopK(tvm_onnx.OnnxOpConverter):
         shape, dtype = list(data.ty.shape), dtype_of(data)
         axis = attr.get("axis", -1) % len(shape)
         if not 0 <= k <= int(shape[axis]):
-            raise ValueError(f"k is {k}; expected 0 to {shape[axis]}, the elements along axis {axis}")
+            raise ValueError(f"k is {k}; expected 0 to {int(shape[axis])}, the elements along axis {axis}")
         if k == 0 or any(isinstance(extent, tirx.IntImm) and int(extent) == 0 for extent in shape):
             wanted = [k if place == axis else int(extent) for place, extent in enumerate(shape)]
             return relax.Tuple([_nothing(wanted, dtype), _nothing(wanted, "int64")])
