@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -252,4 +253,11 @@ def _check(graph: OnnxGraph) -> None:
                     value.type.tensor_type.elem_type = TensorProto.FLOAT
         checker.check_model(checked)
     except Exception as error:
-        raise ModelFormatError(f"{graph.where}: {first_line(error)}") from None
+        raise ModelFormatError(f"{graph.where}: {_with_node(error)}") from None
+
+
+def _with_node(error: Exception) -> str:
+    """Return the first line of the checker's message, in front of it the node that its context names."""
+    line = first_line(error)
+    found = re.search(r"Bad node spec for node\. Name: (.*) OpType: (\w+)", str(error))
+    return line if found is None else f"node {found[1]!r} ({found[2]}): {line[:1].lower()}{line[1:]}"

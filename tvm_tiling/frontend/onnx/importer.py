@@ -24,6 +24,7 @@ from ..size_tensors import as_tensor
 from ..size_values import MOST_ELEMENTS, SizeValue, of_constant, size_value
 from .graph import OnnxGraph, attributes, node_name, nodes_in, operator_name, reported_name, static_shape
 from .node_checks import check_node
+from .node_inference import check_inference
 from .open_inputs import OpenInputs
 from .open_node import OpenNode, is_open
 from .open_operators import OPEN
@@ -274,7 +275,13 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         where = f"node {node_name(node)} ({node.op_type})"
         given["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output), "where": where}
         with self._refusing(node):
-            check_node(operator_name(node), given, self._rank(node), lambda place: self._integers(node, place))
+            check_node(
+                operator_name(node),
+                given,
+                lambda place: self._shape_at(node, place),
+                lambda place: self._integers(node, place),
+            )
+            self._infer(node)
         if self._open is not None:
             with self._refusing(node):
                 found = self._of_open(node, given)
@@ -309,11 +316,29 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             )
         return results
 
-    def _rank(self, node: onnx.NodeProto) -> int | None:
-        """Return the rank of the first input of a node, None if it is not known or not a tensor."""
-        held = self._nodes.get(node.input[0]) if node.input else None
-        shape = held.ty.shape if held is not None and isinstance(held.ty, relax.TensorType) else None
-        return None if shape is None else len(list(shape))
+    def _shape_at(self, node: onnx.NodeProto, place: int) -> list[int | None] | None:
+        """Return the shape of an input of a node, None if it is absent, not known or not a tensor; dynamic extents are
+        None."""
+        name = node.input[place] if place < len(node.input) else ""
+        extents = self._extents(name) if name and self._is_made(name) else None
+        if extents is None:
+            return None
+        return [int(extent) if isinstance(extent, int | tirx.IntImm) else None for extent in extents]
+
+    def _infer(self, node: onnx.NodeProto) -> None:
+        """Raise ValueError if the standard refuses the operands of a node."""
+        operands: dict[str, tuple[str, list[int | None]]] = {}
+        values: dict[str, np.ndarray] = {}
+        for place, name in enumerate(node.input):
+            if not name or name in operands:
+                continue
+            shape, held = self._shape_at(node, place), self._nodes.get(name)
+            if shape is None:
+                return
+            operands[name] = self._values[name].dtype if name in self._values else str(held.ty.dtype), shape
+            if isinstance(held, tvm.ir.GenericConst) and _is_small(held):
+                values[name] = held.value.numpy()
+        check_inference(node, operands, values, self.opset, self._prepared.proto.opset_import)
 
     def _integers(self, node: onnx.NodeProto, place: int) -> list[int] | None:
         """Return the integers of a small constant input of a node; None if it is absent or something else."""

@@ -17,12 +17,11 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ...figures import quantity
 from ..interpolation import interpolated
 from ..open_parts import upsampled
 from ..open_shapes import Size, expr
 from .open_node import OpenNode, Rule, axis_of
-from .resize import LATEST, OLDER, Axis, Form, along, scaled
+from .resize import LATEST, OLDER, Axis, Form, along, check_roi, check_scales, check_sizes, scaled
 from .tensors import dtype_of
 
 _SEARCHED = 1 << 16  # extents for which a product with a scale is compared
@@ -60,7 +59,7 @@ def _resize(node: OpenNode) -> relax.Expr | None:
 
 def _known(axis: OpenAxis) -> Axis:
     """Return an axis of fixed extents."""
-    scale = axis.after / axis.before if axis.scale is None else axis.scale
+    scale = (axis.after / axis.before if axis.before else 1.0) if axis.scale is None else axis.scale
     return Axis(axis.index, axis.before, axis.after, scale, axis.start, axis.end)
 
 
@@ -79,23 +78,24 @@ def _axes(node: OpenNode, extents: list[Size], form: Form) -> list[OpenAxis]:
     if node.opset > 10 and node.has(3) and sizes is None:
         raise ValueError("sizes must follow from shapes or be known at compile time")
     roi = _numbers(node, 1, "roi") if form.place == "tf_crop_and_resize" and node.opset > 10 else None
+    if roi is not None:
+        check_roi(roi, len(axes))
     cuts = [(0.0, 1.0)] * len(axes) if roi is None else list(zip(roi[: len(axes)], roi[len(axes) :], strict=True))
     if sizes:
-        if len(sizes) != len(axes):
-            raise ValueError(f"{quantity(len(sizes), 'size')} for {quantity(len(axes), 'axis', 'axes')}")
+        check_sizes(sizes, [extents[axis] for axis in axes])
         if form.policy != "stretch":
             raise ValueError(
                 f"keep_aspect_ratio_policy {form.policy!r} is not supported for tensors of dynamic shape; "
                 "expected stretch"
             )
         for size in sizes:
-            node.shapes.require_at_least(size, 1)
+            if not isinstance(size, int):
+                node.shapes.require_at_least(size, 1)
         return [
             OpenAxis(axis, extents[axis], size, None, *cut) for axis, size, cut in zip(axes, sizes, cuts, strict=True)
         ]
     scales = _scales(node)
-    if len(scales) != len(axes):
-        raise ValueError(f"{quantity(len(scales), 'scale')} for {quantity(len(axes), 'axis', 'axes')}")
+    check_scales(scales, len(axes))
     return [
         OpenAxis(axis, extents[axis], _scaled(node, extents[axis], scale), scale, *cut)
         for axis, scale, cut in zip(axes, scales, cuts, strict=True)
@@ -126,8 +126,6 @@ def _scaled(node: OpenNode, extent: Size, scale: float) -> Size:
 
     It is expressed as an integer quotient, with a guard on the largest extent for which that is exact.
     """
-    if scale <= 0:
-        raise ValueError(f"scale = {scale:g}; expected more than 0")
     if isinstance(extent, int):
         return scaled(extent, scale)
     known = np.arange(1, _SEARCHED + 1)
@@ -157,6 +155,10 @@ def _scaled(node: OpenNode, extent: Size, scale: float) -> Size:
 
 def _along(node: OpenNode, data: relax.Expr, axis: OpenAxis, form: Form) -> relax.Expr:
     """Return `data` resized along one axis."""
+    if form.mode != "nearest" and "float" not in dtype_of(data):
+        raise ValueError(
+            f"mode {form.mode!r} is not supported for {dtype_of(data)} along dynamic axes; expected floats"
+        )
     factor = _factor(node, axis)
     if factor is not None and form.repeats:
         return node.bb.emit(upsampled(node.bb, node.shapes, data, axis.index, factor, linear=form.mode == "linear"))
@@ -165,10 +167,6 @@ def _along(node: OpenNode, data: relax.Expr, axis: OpenAxis, form: Form) -> rela
         table = _table(node, axis, lambda x, *sizes: _nearest(places(x, *sizes), form.nearest, sizes[0]), "int64")
         result = node.bb.emit(op.take(data, table, axis=axis.index))
     else:
-        if "float" not in dtype_of(data):
-            raise ValueError(
-                f"mode {form.mode!r} is not supported for {dtype_of(data)} along dynamic axes; expected floats"
-            )
         result = _weighted(node, data, axis, form, places)
     if form.place != "tf_crop_and_resize":
         return result

@@ -17,6 +17,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from ...figures import quantity
 from ..interpolation import interpolated
 from .tensors import as_inputs, constant, dtype_of, shape_of
 
@@ -45,6 +46,14 @@ LATEST = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round
 OLDER = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}  # before version 11
 
 
+_WORDS = {
+    "coordinate_transformation_mode": (*_SHARED_PLACES, "half_pixel_symmetric", "tf_crop_and_resize"),
+    "mode": ("nearest", "linear", "cubic"),
+    "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+    "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"),
+}
+
+
 @dataclass(frozen=True)
 class Form:
     """The node attributes that apply to every axis."""
@@ -60,10 +69,15 @@ class Form:
 
     @classmethod
     def of(cls, attr: Mapping[str, Any], defaults: Mapping[str, str]) -> Form:
-        """Create a form from attributes and the defaults of missing ones."""
+        """Create a form from attributes and the defaults of missing ones. Raises ValueError for unknown words."""
         given: dict[str, Any] = {
             name: value.decode() if isinstance(value, bytes) else value for name, value in attr.items()
         }
+        for name, accepted in _WORDS.items():
+            if given.get(name, accepted[0]) not in accepted:
+                raise ValueError(f"{name} is {given[name]!r}; expected one of {', '.join(accepted)}")
+        if given.get("antialias", 0) and given.get("mode", "nearest") == "nearest":
+            raise ValueError("antialias is set with mode 'nearest'; expected mode 'linear' or 'cubic'")
         return cls(
             place=given.get("coordinate_transformation_mode", defaults["coordinate_transformation_mode"]),
             mode=given.get("mode", "nearest"),
@@ -99,6 +113,7 @@ def resized(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], defaults
     walked = _walks(shape, axes, scales, sizes, form.policy)
     if form.place == "tf_crop_and_resize" and roi is not None:
         count = len(axes)
+        check_roi(roi, count)
         walked = [replace(axis, start=float(roi[at]), end=float(roi[at + count])) for at, axis in enumerate(walked)]
     return along(bb, data, [axis for axis in walked if not axis.untouched], form)
 
@@ -156,15 +171,46 @@ def _walks(
     if sizes is None:
         if scales is None:
             raise ValueError("neither scales nor sizes are given")
+        check_scales(scales.tolist(), len(axes))
         return [
             Axis(axis, shape[axis], scaled(shape[axis], scale), float(scale))
             for axis, scale in zip(axes, scales, strict=True)
         ]
-    ratios = [float(size) / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+    wanted, before = sizes.tolist(), [shape[axis] for axis in axes]
+    check_sizes(wanted, before)
+    # An axis without elements keeps none.
+    ratios = [size / extent if extent else 1.0 for size, extent in zip(wanted, before, strict=True)]
     if policy == "stretch":
-        return [Axis(axis, shape[axis], int(size), size / shape[axis]) for axis, size in zip(axes, sizes, strict=True)]
+        return [Axis(*axis) for axis in zip(axes, before, wanted, ratios, strict=True)]
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
     return [Axis(axis, shape[axis], math.floor(ratio * shape[axis] + 0.5), ratio) for axis in axes]
+
+
+def check_roi(roi: Sequence[float], axes: int) -> None:
+    """Raise ValueError unless a region of interest has a start and an end for each axis."""
+    if len(roi) != 2 * axes:
+        raise ValueError(f"roi has {quantity(len(roi), 'number')}; expected {2 * axes}, two for each axis")
+
+
+def check_scales(scales: Sequence[float], axes: int) -> None:
+    """Raise ValueError unless there is a finite scale above 0 for each axis."""
+    if len(scales) != axes:
+        raise ValueError(f"there are {quantity(len(scales), 'scale')} for {quantity(axes, 'axis', 'axes')}")
+    for scale in scales:
+        if not 0 < scale < math.inf:
+            raise ValueError(f"a scale is {scale:g}; expected a finite number above 0")
+
+
+def check_sizes(sizes: Sequence[Any], extents: Sequence[Any]) -> None:
+    """Raise ValueError unless there is a size from 1 for each axis, and 0 for axes without elements; dynamic sizes and
+    extents are not checked."""
+    if len(sizes) != len(extents):
+        raise ValueError(f"there are {quantity(len(sizes), 'size')} for {quantity(len(extents), 'axis', 'axes')}")
+    for size, extent in zip(sizes, extents, strict=True):
+        if isinstance(size, int) and (size < 0 or (size == 0 and extent != 0)):
+            raise ValueError(f"a size is {size}; expected numbers from 1")
+        if isinstance(size, int) and size and isinstance(extent, int) and extent == 0:
+            raise ValueError(f"an axis without elements cannot be resized to {size}; expected 0")
 
 
 def _tvm_agrees(extents: Sequence[Any], changed: Sequence[Axis], form: Form) -> bool:
