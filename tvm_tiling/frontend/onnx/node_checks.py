@@ -78,7 +78,7 @@ def _check_windows(operator: str, attributes: Mapping[str, Any], rank: int) -> N
     if operator in _POOLS and "kernel_shape" not in attributes:
         raise ValueError(f"kernel_shape is missing; expected {quantity(rank, 'number')}")
     # The least value of each number.
-    lengths = {"kernel_shape": (rank, 1), "strides": (rank, 1), "dilations": (rank, 1)}
+    lengths: dict[str, tuple[int, float]] = {"kernel_shape": (rank, 1), "strides": (rank, 1), "dilations": (rank, 1)}
     lengths |= {"pads": (2 * rank, -math.inf), "output_padding": (rank, 0)}
     for name, (length, least) in lengths.items():
         given = list(attributes.get(name, [least] * length))

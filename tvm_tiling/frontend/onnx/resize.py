@@ -113,7 +113,7 @@ def resized(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], defaults
     walked = _walks(shape, axes, scales, sizes, form.policy)
     if form.place == "tf_crop_and_resize" and roi is not None:
         count = len(axes)
-        check_roi(roi, count)
+        check_roi(roi.tolist(), count)
         walked = [replace(axis, start=float(roi[at]), end=float(roi[at + count])) for at, axis in enumerate(walked)]
     return along(bb, data, [axis for axis in walked if not axis.untouched], form)
 

@@ -1,5 +1,5 @@
 """Integer divisions, shifts and comparisons that are defined for all values, and multiplications and divisions by the
-constant 0, as TIR.
+constant 0, as TIR; powers by constant exponents, without TVM's warning of negative bases.
 
 Constant divisors are checked here, computed ones by a kernel at run time (lowering/divisors.py). Other undefined cases
 get a result in every PrimFunc (lowering/integers.py). A float constant 0 becomes a tensor: TIR rejects a division by
@@ -12,11 +12,13 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te
 
 from ...errors import ModelFormatError
 from ...lowering.checked import constant_value
 from ...lowering.divisors import checked_divisors, is_integer
+
+_WARNED = 3  # TVM warns of negative bases for constant exponents from here on
 
 Legalise: TypeAlias = Callable[[relax.BlockBuilder, Any], relax.Expr]
 
@@ -74,7 +76,22 @@ def _power(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
     dtype = str(call.args[0].ty.dtype)
     if is_integer(dtype):
         raise ModelFormatError(f"power: operands have type {dtype}; expected floats, to which astype converts integers")
-    return _by_tvm(builder, call, *call.args)
+    exponent = constant_value(builder, call.args[1])
+    if exponent is None or exponent.ndim or not exponent >= _WARNED:
+        return _by_tvm(builder, call, *call.args)
+    if exponent != _WARNED:  # a tensor, of which TVM does not warn
+        return _by_tvm(builder, call, call.args[0], builder.emit(call.args[1]))
+
+    def cube(x: te.Tensor) -> te.Tensor:
+        wide = "float64" if dtype == "float64" else "float32"
+
+        def element(*at: Any) -> Any:
+            value = x[at].astype(wide)
+            return (value * value * value).astype(dtype)
+
+        return te.compute(x.shape, element, name="power")
+
+    return builder.call_te(cube, call.args[0], primfunc_name_hint="power")
 
 
 LEGALISED: dict[str, Legalise] = {

@@ -286,24 +286,26 @@ def _distances(
         return t.emit(op.zeros(shape, dtype))
     number = lambda value: tirx.const(value, dtype)  # noqa: E731
 
-    def term(value: Any) -> Any:
+    def term(value: Any, exponent: te.Tensor) -> Any:
         if p == 0:
             return tirx.Select(value == number(0.0), number(0.0), number(1.0))
         if p in (1, inf):
             return value
-        return value * value if p == 2 else tirx.power(value, number(p))
+        return value * value if p == 2 else tirx.power(value, exponent[()])
 
-    def total(x: te.Tensor, y: te.Tensor) -> te.Tensor:
+    def total(x: te.Tensor, y: te.Tensor, exponent: te.Tensor) -> te.Tensor:
         k = te.reduce_axis((0, depth), name="k")
 
         def element(*at: Any) -> Any:
             i, j = pair(*at)
-            value = term(tirx.abs(x[at[0], i, k] - y[at[0], j, k]))
+            value = term(tirx.abs(x[at[0], i, k] - y[at[0], j, k]), exponent)
             return te.max(value, axis=k) if p == inf else te.sum(value, axis=k)
 
         return te.compute(shape, element, name="distance")
 
-    summed = t.te(total, left, right, primfunc_name_hint="distance")
+    # A tensor, since TVM warns of constant exponents from 3 on.
+    exponent = t.emit(relax.const(p, dtype))
+    summed = t.te(total, left, right, exponent, primfunc_name_hint="distance")
     if p in (0, 1, inf):
         return summed
     return t.emit(op.sqrt(summed) if p == 2 else op.power(summed, t.cast(1 / p, dtype)))
