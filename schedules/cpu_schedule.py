@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ..decide.configs.config import config_of
-from ..decide.configs.open_configs import open_tiling_for
+from ..decide.configs.open_configs import open_tiling_again, open_tiling_for
 from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.conv.cpu_conv import Source, as_product
 from ..decide.conv.open_grouped import decide_open_grouped
@@ -17,6 +17,7 @@ from ..decide.gemm.dot_engine import dot_engine
 from ..decide.gemm.open_rows import decide_open_columns, decide_open_rows, open_engine
 from ..decide.known import tiling_for
 from ..decide.options import OneConfig, Options
+from ..decide.recorded import required_again
 from ..decide.surroundings import Surroundings
 from ..decide.tiling import GemmTiling
 from ..errors import HardwareError, UnsupportedOperator
@@ -109,6 +110,8 @@ def schedule_open_product(
     emitter: OpenGemmEmitter
     if is_of_open_columns(program):
         tiling = decide_open_columns(program.workload, hardware, options, around)
+        if options.decision is not None:
+            tiling = required_again(options.decision, tiling, program.workload, hardware)
         engine = dot_engine(program.workload, cpu, any_rows=options.deterministic)
         emitter = OpenColumnsEmitter(program, tiling, engine)
     else:
@@ -118,6 +121,9 @@ def schedule_open_product(
             tiling = decide_open_rows(program.workload, hardware, options, around, run)
         else:
             tiling = open_tiling_for(program.workload, hardware, options, around, rows, epilogue_of(program))
+        if options.decision is not None:
+            again = tiling if rows is None else open_tiling_again(options.decision, program.workload, hardware, around)
+            tiling = required_again(options.decision, again or tiling, program.workload, hardware)
         ahead = tiling.pack_b == "ahead"
         engine = open_engine(program.workload, cpu, prepacked=ahead, any_rows=options.deterministic)
         emitter = OpenGemmEmitter(program, tiling, engine)
@@ -206,10 +212,8 @@ def schedule_open_conv(program: OpenConvProgram, hardware: Hardware, cpu: Cpu, o
             program.name, f"its image sizes are dynamic; expected algorithm {form!r} or None, and no configuration"
         )
     packing = "run" if weights is None else "ahead"
-    emitter: OpenGroupedEmitter | OpenWinogradEmitter
     if form == "grouped":
         tiling = decide_open_grouped(program.workload, hardware, packing=packing)
-        emitter = OpenGroupedEmitter(program, tiling)
     else:
         source = Source.of(program.workload)
         tiling = decide_open_winograd(
@@ -221,7 +225,10 @@ def schedule_open_conv(program: OpenConvProgram, hardware: Hardware, cpu: Cpu, o
             tolerance=options.tolerance,
             deterministic=options.deterministic,
         )
-        emitter = OpenWinogradEmitter(program, tiling, cpu)
+    if options.decision is not None:
+        tiling = required_again(options.decision, tiling, program.workload, hardware)
+    emitter: OpenGroupedEmitter | OpenWinogradEmitter
+    emitter = OpenGroupedEmitter(program, tiling) if form == "grouped" else OpenWinogradEmitter(program, tiling, cpu)
     engine = dot_engine(program.workload, cpu, form=form)
     with without_blocks():
         if weights is None:

@@ -121,3 +121,43 @@ def test_a_requested_tile_of_a_depthwise_convolution_of_dynamic_size_is_a_matrix
     func = te.create_prim_func([x, k, topi.nn.depthwise_conv2d_nhwc(x, k, 1, 1, 1)])
     schedule = tt.tiling_schedule(func, microkernel=(4, 1))
     assert "gemm" in str(schedule.mod["main"].attrs["tvm_tiling.decision"])
+
+
+def convolution(groups):
+    """A depthwise or grouped convolution of dynamic image sizes."""
+    x = te.placeholder((1, te.var("h", "int64"), te.var("w", "int64"), 32), name="x")
+    if groups == 32:
+        k = te.placeholder((3, 3, 32, 1), name="k")
+        return te.create_prim_func([x, k, topi.nn.depthwise_conv2d_nhwc(x, k, 1, 1, 1)])
+    k = te.placeholder((3, 3, 32 // groups, 32), name="k")
+    return te.create_prim_func([x, k, topi.nn.group_conv2d_nhwc(x, k, 1, [1] * 4, 1, groups, "float32")])
+
+
+def product():
+    x, y = te.placeholder((te.var("m", "int64"), 64), name="x"), te.placeholder((64, 96), name="y")
+    k = te.reduce_axis((0, 64))
+    return te.create_prim_func([x, y, te.compute((x.shape[0], 96), lambda i, j: te.sum(x[i, k] * y[k, j], axis=k))])
+
+
+@pytest.mark.parametrize("func", [layer(32, 48), convolution(8), product()], ids=["winograd", "grouped", "product"])
+def test_a_recorded_decision_is_taken(func):
+    module = tt.tiling_schedule(func).mod
+    again = tt.tiling_schedule(func, decision=str(module["main"].attrs["tvm_tiling.decision"])).mod
+    tvm.ir.assert_structural_equal(again, module)
+
+
+@pytest.mark.parametrize(
+    ("func", "expected"),
+    [(layer(32, 48), "OpenConv"), (convolution(8), "OpenConv"), (convolution(32), "OpenGemm"), (product(), "OpenGemm")],
+    ids=["winograd", "grouped", "depthwise", "product"],
+)
+def test_a_decision_of_another_operator_is_refused(func, expected):
+    decision = tt.decide(tt.GemmWorkload(m=64, n=64, k=64))
+    with pytest.raises(tt.HardwareError, match=f"decision: GemmTiling for .*; expected {expected}Tiling"):
+        tt.tiling_schedule(func, decision=decision)
+
+
+def test_a_decision_of_another_algorithm_is_refused():
+    recorded = str(tt.tiling_schedule(convolution(8)).mod["main"].attrs["tvm_tiling.decision"])
+    with pytest.raises(tt.HardwareError, match="form = 'grouped' does not match a conv of this size"):
+        tt.tiling_schedule(layer(32, 48), decision=recorded)

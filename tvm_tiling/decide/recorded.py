@@ -11,7 +11,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import DatabaseError, HardwareError, TilingError
 from ..figures import quantity
@@ -46,6 +46,9 @@ PARTITION = frozenset(
 )
 
 
+Made = TypeVar("Made", bound=Decision)
+
+
 def read_decision(text: str | bytes) -> Decided:
     """Parse the output of `to_json`. Raises DatabaseError, naming the field, for anything else."""
     try:
@@ -77,9 +80,15 @@ def written_again(
     else:
         config = config_of(decision, workload, hardware, around)
         made = kind.complete(tiling_of(config, workload, hardware, around), workload, hardware, around)
-    if type(decision) is not type(made):
+    return required_again(decision, made, workload, hardware)
+
+
+def required_again(decision: Decision, made: Made, workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Made:
+    """Return `decision` if it has the choices of `made`, the one for this operator. Raises HardwareError, naming the
+    difference, if it has not."""
+    if not isinstance(decision, type(made)) or type(decision) is not type(made):
         raise HardwareError(
-            f"decision: a {type(decision).__name__} for a {workload.op} on {hardware.name}; expected a "
+            f"decision: {type(decision).__name__} for a {workload.op} on {hardware.name}; expected "
             f"{type(made).__name__}"
         )
     own, again = _choices(decision.to_dict()), _choices(made.to_dict())

@@ -38,7 +38,7 @@ from ..gemm.open_rows import (
 )
 from ..options import GIVEN, Options
 from ..surroundings import Surroundings
-from ..tiling import GemmTiling, Reason
+from ..tiling import Decision, GemmTiling, Reason
 from .gemm_configs import BlockedConfigs
 from .record import Config, Value
 from .rule import changed, halves_and_doubles, integer, integers
@@ -89,6 +89,15 @@ def open_tiling_of(
     found = opened(plain, workload, cpu, around, 0, ranges, tile_why=why, ranges_why=why)
     kept = tuple(Reason(r.field, r.value, why) if r.field == "form" else r for r in found.reasons)
     return replace(found, reasons=(*kept, Reason("config", config.description, why)))
+
+
+def open_tiling_again(
+    decision: Decision, workload: GemmWorkload, hardware: Hardware, around: Surroundings
+) -> OpenGemmTiling | None:
+    """Return the decision that follows from the configuration of `decision`; None if it has none."""
+    if not isinstance(decision, OpenGemmTiling) or not (decision.mr and decision.nr and decision.lanes):
+        return None
+    return open_tiling_of(open_config(decision), workload, hardware, around)
 
 
 def open_tiling_for(
