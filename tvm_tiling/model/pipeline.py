@@ -5,6 +5,7 @@ without_empty     remove operators without elements
 roll_cells        roll unrolled cells into recurrent layers
 simplify          fold constants and batch norm, remove operators without effect
 integers          compute quantised regions in integers, on CPUs
+merged_conv...    compute a sum of convolutions of one tensor as one, on CPUs
 sums_of_parts     convolve concatenated tensors one by one, on CPUs
 pools             pool large windows along one axis after the other, on CPUs
 norms             write group and instance norms as reductions and element-wise operators
@@ -36,6 +37,7 @@ from .passes.fuse import fused_operators
 from .passes.layout import channels_last
 from .passes.legalise import legalised
 from .passes.lone import with_channels_first
+from .passes.merged_convolutions import with_merged_convolutions
 from .passes.norms import written_out_norms
 from .passes.open_extents import refuse_unproved
 from .passes.pools import with_pools_by_axis
@@ -73,7 +75,8 @@ def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = Non
 def fused_for_cpu(mod: tvm.IRModule, hardware: Hardware, options: Options) -> tvm.IRModule:
     """`mod` with one PrimFunc per operator group that becomes one kernel; quantised regions are computed in
     integers."""
-    prepared = with_pools_by_axis(with_sums_of_parts(with_integers_on_cpu(straight(mod))))
+    merged = with_merged_convolutions(with_integers_on_cpu(straight(mod)))
+    prepared = with_pools_by_axis(with_sums_of_parts(merged))
     return _fused(prepared, None, lambda made: with_channels_first(made, hardware, options))
 
 
