@@ -35,6 +35,20 @@ def test_small_work_starts_no_threads():
     assert "T.parallel(2)" in script(large, topi.nn.relu(large))
 
 
+@pytest.mark.parametrize("axis", [1, 3])
+@pytest.mark.parametrize("count", [3, 33, 100])
+def test_each_of_many_concatenated_tensors_is_copied_by_a_loop_of_its_own(count, axis):
+    tensors = [te.placeholder((1, 16, 4, 16), name=f"x{i}") for i in range(count)]
+    text = script(*tensors, topi.nn.relu(topi.concatenate(tensors, axis)))
+    assert "if_then_else" not in text and "Select" not in text
+    assert text.count("T.vectorized(16)") == count
+
+
+def test_short_pieces_are_not_loops_of_their_own():
+    tensors = [te.placeholder((1, 16, 4, 1), name=f"x{i}") for i in range(33)]
+    assert script(*tensors, topi.concatenate(tensors, 3)).count("for ") < 33
+
+
 def test_a_softmax_keeps_one_row_only():
     x = te.placeholder((640, 100), name="x")
     text = script(x, topi.nn.softmax(x))

@@ -75,6 +75,7 @@ def cases() -> dict[str, Case]:
         "reshaped": Case([flat], topi.reshape(flat, (N, M, long(64)))),
         "heads joined": Case([heads], topi.reshape(swapped, (N * 12, M, long(64)))),
         "scores joined": Case([scores], across),
+        "many concatenated": Case([x, more], topi.concatenate([x, more] * 10, 1), lambda *x: np.concatenate(x * 10, 1)),
         "concatenated": Case([x, more, other], three, lambda *parts: np.concatenate(parts, 1)),
         "padded": Case([x], topi.nn.pad(x, (1, 2), (0, 3)), lambda x: np.pad(x, ((1, 0), (2, 3)))),
         "masked": Case([scores, mask], topi.add(topi.divide(scores, by), mask), lambda x, y: x / 8 + y),

@@ -200,6 +200,14 @@ def test_concatenations(hardware, axis):
     )
 
 
+@pytest.mark.values
+@pytest.mark.parametrize("axis", [1, 3])
+def test_a_concatenation_of_many_tensors(hardware, axis):
+    shapes = [tuple(i % 7 + 1 if d == axis else size for d, size in enumerate((2, 3, 5, 17))) for i in range(40)]
+    parts = [numbers(shape, seed=i) for i, shape in enumerate(shapes)]
+    check(hardware, lambda *x: nn.relu(op.concat(list(x), axis)), parts, np.maximum(np.concatenate(parts, axis), 0))
+
+
 @pytest.mark.parametrize("widths", [((1, 2), (0, 0)), ((0, 0), (3, 1)), ((2, 1), (0, 17)), ((0, 0), (0, 0))])
 def test_pads(hardware, widths):
     x = numbers((2, 3, 13, 31))

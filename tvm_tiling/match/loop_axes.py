@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
+from math import prod
 
 import numpy as np
 import tvm_ffi
@@ -16,8 +17,10 @@ from .access import loads, variables
 from .evaluate import conditional, evaluate
 from .stages import Axis, Stage, Write, mapped, simplify, without_unit_axes
 
-MOST_PIECES = 32
-MOST_CHANGES = 8
+_MOST_PIECES = 32
+_FEW_CHANGES = 8  # along one axis, whatever the pieces' size
+_MANY_CHANGES = 256  # along one axis if its pieces are long, as for the concatenation of all features of a dense block
+_LONG = 16  # elements
 _MOST_EVALUATED = 1 << 16
 
 
@@ -93,13 +96,24 @@ def pieces(stage: Stage) -> list[Stage]:
             for part in comparisons(condition):
                 if variables(part) == {variable} and not loads(part):
                     changes |= _changes(part, variable, extent)
-        splits.append([0, *sorted(changes), extent] if len(changes) <= MOST_CHANGES else [0, extent])
-    count = 1
-    for bounds in splits:
-        count *= len(bounds) - 1
-    if count == 1 or count > MOST_PIECES:
+        splits.append([0, *sorted(changes), extent] if len(changes) <= most_changes(stage, variable) else [0, extent])
+    if not are_few([len(bounds) - 1 for bounds in splits]):
         return [stage]
     return [_piece(stage, ranges) for ranges in product(*(list(pairwise(bounds)) for bounds in splits))]
+
+
+def most_changes(stage: Stage, variable: tirx.Var) -> int:
+    """The number of changes along an axis up to which it is split: each piece is a loop nest of its own."""
+    inner = list(_numbers(stage.axes))
+    while not inner[0][0].same_as(variable):
+        inner.pop(0)
+    return min(_MANY_CHANGES, max(_FEW_CHANGES, prod(size for _, size in inner) // _LONG))
+
+
+def are_few(counts: Sequence[int]) -> bool:
+    """Whether a stage is split, given the number of pieces per axis: several, but not too many along several axes."""
+    count = prod(counts)
+    return 1 < count <= (_MANY_CHANGES + 1 if count in counts else _MOST_PIECES)
 
 
 def _numbers(axes: Sequence[Axis]) -> list[tuple[tirx.Var, int]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
-from math import prod
 from typing import Any
 
 import tvm_ffi
@@ -19,7 +18,7 @@ from ..lowering.open_index import OpenIndices, Polynomial
 from ..lowering.samples import is_open
 from .access import loads, variables
 from .evaluate import conditional
-from .loop_axes import MOST_CHANGES, MOST_PIECES, comparisons, conditions, pieces, truth
+from .loop_axes import are_few, comparisons, conditions, most_changes, pieces, truth
 from .stages import Axis, Stage, mapped, simplify, without_unit_axes
 
 _ORDERS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
@@ -40,9 +39,10 @@ def pieces_of(stage: Stage) -> list[Stage]:
         return pieces(stage)
     places = OpenIndices((*stage.axes, *stage.reduced))
     found = [part for condition in conditions(stage) for part in comparisons(condition)]
-    along = [_ordered(places, _changes(places, stage, axis, found)) for axis in stage.axes]
-    count = prod(len({_key(c.place) for c in changes}) + 1 for changes in along)
-    if count == 1 or count > MOST_PIECES:
+    along = [
+        _ordered(places, _changes(places, stage, axis, found), most_changes(stage, axis[0])) for axis in stage.axes
+    ]
+    if not are_few([len({_key(c.place) for c in changes}) + 1 for changes in along]):
         return [stage]
     parts = [_ranges(places, axis, changes) for axis, changes in zip(stage.axes, along, strict=True)]
     found_pieces = [_piece(stage, ranges) for ranges in product(*parts)]
@@ -88,8 +88,10 @@ def _key(place: Polynomial) -> tuple[Any, ...]:
     return tuple(sorted(place.items()))
 
 
-def _ordered(places: OpenIndices, changes: list[_Change]) -> list[_Change]:
-    """Changes in the order of their positions; empty if the order is unknown or there are too many."""
+def _ordered(places: OpenIndices, changes: list[_Change], most: int) -> list[_Change]:
+    """Changes in the order of their positions; empty if the order is unknown or there are more than `most`."""
+    if len({_key(change.place) for change in changes}) > most:
+        return []
     ordered: list[_Change] = []
     for change in changes:
         below = [other for other in ordered if places.is_ordered(other.place, change.place)]
@@ -97,7 +99,7 @@ def _ordered(places: OpenIndices, changes: list[_Change]) -> list[_Change]:
         if ordered[: len(below)] != below or not all(places.is_ordered(change.place, o.place) for o in above):
             return []
         ordered.insert(len(below), change)
-    return ordered if len({_key(c.place) for c in ordered}) <= MOST_CHANGES else []
+    return ordered
 
 
 def _ranges(places: OpenIndices, axis: Axis, changes: list[_Change]) -> list[_Range]:
