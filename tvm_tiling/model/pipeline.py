@@ -4,6 +4,7 @@ without_branches  compute both sides of an If, and select one
 without_empty     remove operators without elements
 roll_cells        roll unrolled cells into recurrent layers
 simplify          fold constants and batch norm, remove operators without effect
+constant_parts    compute what depends on constants only, for CPUs
 integers          compute quantised regions in integers, on CPUs
 merged_conv...    compute a sum of convolutions of one tensor as one, on CPUs
 sums_of_parts     convolve concatenated tensors one by one, on CPUs
@@ -21,17 +22,20 @@ schedule          decide on every operator, and pack constant weights
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 import tvm
 from tvm import relax, tirx
 
+from ..errors import TilingError
 from ..hardware.description import Hardware
-from ..schedule import Options
+from ..schedule import Options, this_cpu
 from .kernels import Kernels, kernels_for
 from .operators import Operator, decide_operators, schedule_operators
 from .passes.attention import fuse_attention
 from .passes.branches import without_branches
+from .passes.constant_parts import with_constant_parts
 from .passes.functions import with_known_functions
 from .passes.fuse import fused_operators
 from .passes.layout import channels_last
@@ -75,9 +79,27 @@ def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = Non
 def fused_for_cpu(mod: tvm.IRModule, hardware: Hardware, options: Options) -> tvm.IRModule:
     """`mod` with one PrimFunc per operator group that becomes one kernel; quantised regions are computed in
     integers."""
-    merged = with_merged_convolutions(with_integers_on_cpu(straight(mod)))
+    constant = with_constant_parts(straight(mod), results_of)
+    merged = with_merged_convolutions(with_integers_on_cpu(constant))
     prepared = with_pools_by_axis(with_sums_of_parts(merged))
     return _fused(prepared, None, lambda made: with_channels_first(made, hardware, options))
+
+
+def results_of(mod: tvm.IRModule) -> list[tvm.runtime.Tensor] | None:
+    """The results of a module whose "main" has no parameters, computed on one core of this machine; None if its
+    operators are not supported, or refuse their operands, as they do again in the model."""
+    hardware = this_cpu()
+    assert hardware.cpu is not None
+    hardware = replace(hardware, cpu=replace(hardware.cpu, cores=1, threads=1))
+    try:
+        with kernels_for(hardware) as kernels:
+            scheduled, _ = schedule_operators(
+                [_fused(mod, None, lambda _: frozenset())], hardware, Options(), kernels, ahead=False
+            )
+            built = relax.build(scheduled, kernels.target)
+        return list(relax.VirtualMachine(built, tvm.cpu())["main"]())
+    except (TilingError, RuntimeError, ValueError):
+        return None
 
 
 def fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool]) -> tvm.IRModule:
