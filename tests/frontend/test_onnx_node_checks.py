@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tvm_tiling as tt
 
 
-def refusal(operator, shape, constants=(), outputs=1, **attributes):
+def refusal(operator, shape, constants=(), outputs=1, opset=18, **attributes):
     """The message by which a model of one node is refused; constants are its inputs after the first."""
     names = [f"c{place}" for place in range(len(constants))]
     results = [f"y{place}" for place in range(outputs)]
@@ -21,7 +21,7 @@ def refusal(operator, shape, constants=(), outputs=1, **attributes):
         [helper.make_empty_tensor_value_info(name) for name in results],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in zip(names, constants, strict=True)],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     with pytest.raises((tt.UnsupportedOperator, tt.ModelFormatError)) as error:
         tt.compile(model, cache=False)
     assert f"node 'odd' ({operator})" in str(error.value)

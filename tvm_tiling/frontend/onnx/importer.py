@@ -29,6 +29,7 @@ from .open_inputs import OpenInputs
 from .open_node import OpenNode, is_open
 from .open_operators import OPEN
 from .open_supported import ANY_SHAPE
+from .operand_checks import Operands, check_operands
 from .operators import CONVERTERS
 from .size_rules import SizeNode, evaluated, shape_value
 from .tensors import shape_of
@@ -275,12 +276,11 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         where = f"node {node_name(node)} ({node.op_type})"
         given["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output), "where": where}
         with self._refusing(node):
-            check_node(
-                operator_name(node),
-                given,
-                lambda place: self._shape_at(node, place),
-                lambda place: self._integers(node, place),
+            operands = Operands(
+                given, lambda place: self._shape_at(node, place), lambda place: self._integers(node, place)
             )
+            check_node(operator_name(node), given, operands.shape_of, operands.values)
+            check_operands(operator_name(node), operands)
             self._infer(node)
         if self._open is not None:
             with self._refusing(node):

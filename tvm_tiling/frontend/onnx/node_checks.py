@@ -10,18 +10,26 @@ from typing import Any
 from ...figures import quantity
 
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
-_REDUCED = tuple(f"Reduce{name}" for name in _REDUCTIONS)
+REDUCED = tuple(f"Reduce{name}" for name in _REDUCTIONS)
 
 # Operators whose attribute "axis" or "axes" counts the axes of the first input.
 _OF_FIRST = frozenset(
     {
         *("ArgMax", "ArgMin", "Compress", "Concat", "Gather", "GatherElements", "Hardmax", "LayerNormalization"),
-        *("LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Resize", "Scatter", "ScatterElements"),
-        *("Slice", "Softmax", "Split", "Squeeze", "TopK", *_REDUCED),
+        *(
+            "LogSoftmax",
+            "LpNormalization",
+            "MeanVarianceNormalization",
+            "RMSNormalization",
+            "Resize",
+            "Scatter",
+            "ScatterElements",
+        ),
+        *("Slice", "Softmax", "Split", "Squeeze", "TopK", *REDUCED),
     }
 )
 # The inputs that hold such axes.
-_INPUTS = {"CumSum": 1, "Pad": 3, "Slice": 3, "Squeeze": 1, **dict.fromkeys(_REDUCED, 1)}
+_INPUTS = {"CumProd": 1, "CumSum": 1, "Pad": 3, "Slice": 3, "Squeeze": 1, **dict.fromkeys(REDUCED, 1)}
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool", "MaxUnpool"})
 # Convolutions, with the input that holds the weights.
 _WEIGHTS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}

@@ -32,11 +32,18 @@ def check_inference(
 ) -> None:
     """Raise ValueError if the standard refuses the operands of a node. `operands`: element type and shape of all inputs
     by name, with None for dynamic extents; `values`: those of constant inputs."""
-    if node.op_type in _CHECKED or any(entry.HasField("g") for entry in node.attribute):
+    if any(entry.HasField("g") for entry in node.attribute):
         return
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:  # an operator of another domain
+        return
+    for name, formal in zip(node.input, schema.inputs, strict=False):
+        if not name and formal.option != onnx.defs.OpSchema.FormalParameterOption.Optional:
+            raise ValueError(f"input {formal.name} is missing")
+    if node.op_type == "Einsum" and len({dtype for dtype, _ in operands.values()}) > 1:
+        raise ValueError(f"its inputs have types {', '.join(dtype for dtype, _ in operands.values())}; expected one")
+    if node.op_type in _CHECKED:
         return
     data = {name: numpy_helper.from_array(value, name) for name, value in values.items() if value.nbytes <= SMALL_BYTES}
     given = list(opsets)

@@ -195,7 +195,9 @@ def check_roi(roi: Sequence[float], axes: int) -> None:
 def check_scales(scales: Sequence[float], axes: int) -> None:
     """Raise ValueError unless there is a finite scale above 0 for each axis."""
     if len(scales) != axes:
-        raise ValueError(f"there are {quantity(len(scales), 'scale')} for {quantity(axes, 'axis', 'axes')}")
+        raise ValueError(
+            f"{quantity(len(scales), 'scale')} for {quantity(axes, 'axis', 'axes')}; expected one for each"
+        )
     for scale in scales:
         if not 0 < scale < math.inf:
             raise ValueError(f"a scale is {scale:g}; expected a finite number above 0")
@@ -205,7 +207,9 @@ def check_sizes(sizes: Sequence[Any], extents: Sequence[Any]) -> None:
     """Raise ValueError unless there is a size from 1 for each axis, and 0 for axes without elements; dynamic sizes and
     extents are not checked."""
     if len(sizes) != len(extents):
-        raise ValueError(f"there are {quantity(len(sizes), 'size')} for {quantity(len(extents), 'axis', 'axes')}")
+        raise ValueError(
+            f"{quantity(len(sizes), 'size')} for {quantity(len(extents), 'axis', 'axes')}; expected one for each"
+        )
     for size, extent in zip(sizes, extents, strict=True):
         if isinstance(size, int) and (size < 0 or (size == 0 and extent != 0)):
             raise ValueError(f"a size is {size}; expected numbers from 1")

@@ -1,0 +1,64 @@
+"""Nodes whose operands or attributes their operator does not define are refused in one sentence that names the node."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_onnx_node_checks import refusal
+
+
+def ones(*shape):
+    return np.ones(shape, "float32")
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "constants", "attributes", "why"),
+    [
+        ("ReduceSum", (2, 3), [np.array([1])], {"keepdims": 2}, "keepdims is 2; expected 0 or 1"),
+        ("CumSum", (2, 3), [np.int64(1)], {"reverse": -1}, "reverse is -1; expected 0 or 1"),
+        ("CumSum", ("rows",), [np.int64(3)], {}, "axis 3 is out of range; expected -1 to 0"),
+        ("ReduceSum", (2, 3), [np.array([[1, 1]])], {}, "input 1 has 2 axes; expected a list"),
+        ("Squeeze", (1, 3), [np.array([], "int64")], {}, "axes are empty; expected at least one axis"),
+        ("Celu", (3,), [], {"alpha": 0.0}, "alpha is 0; expected another number"),
+        ("LRN", (1, 3, 4, 4), [], {"size": 0}, "size is 0; expected a number from 1"),
+        ("LpNormalization", (2, 3), [], {"p": 3}, "p is 3; expected 1 or 2"),
+        ("ReverseSequence", (4, 4), [np.ones(4, "int64")], {"time_axis": -1}, "are 1 and -1; expected 0 and 1, or"),
+        ("GatherND", (2, 3), [np.zeros((2, 1), "int64")], {"batch_dims": -1}, "batch_dims is -1; expected 0 to 1"),
+        ("GridSample", (1, 1, 4, 4), [ones(1, 2, 2, 2)], {"mode": "square"}, "mode is 'square'; expected one of"),
+        ("DepthToSpace", (1, 6, 2, 2), [], {"blocksize": 2}, "images have 6 channels; expected a multiple of"),
+        ("SpaceToDepth", (1, 1, 5, 4), [], {"blocksize": 2}, "expected multiples of blocksize 2"),
+        ("PRelu", (2, 3), [ones(6)], {}, "input 1 has shape (6); expected one that is broadcast to (2, 3)"),
+        ("LayerNormalization", (2, 3), [ones(3), ones(1, 2, 3)], {}, "input 2 has shape (1, 2, 3); expected one that"),
+        ("Einsum", (2, 3), [np.ones((3, 4))], {"equation": "ij,jk->ik"}, "have types float32, float64; expected one"),
+    ],
+)
+def test_operands_and_attributes(operator, shape, constants, attributes, why):
+    assert why in refusal(operator, shape, constants, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("constants", "attributes", "why"),
+    [
+        ([ones(1, 4, 2, 2), ones(1, 8, 3, 3)], {}, "do not match group 1"),
+        ([ones(1, 1, 2, 2), ones(1, 8, 4, 4)], {}, "offset has shape (1, 8, 4, 4); expected (1, 8, 3, 3)"),
+        ([ones(1, 1, 2, 2), ones(2, 8, 3, 3)], {}, "offset has shape (2, 8, 3, 3); expected (1, 8, 3, 3)"),
+        ([ones(1, 1, 2, 2), ones(1, 8, 3, 3), ones(2)], {}, "B has shape (2); expected (1)"),
+        ([ones(1, 1, 2, 2), ones(1, 8, 3, 3)], {"kernel_shape": [3, 3]}, "kernel_shape is [3, 3], but the weights"),
+        ([ones(1, 1, 2, 2), ones(1, 8, 3, 3)], {"strides": [0, 1]}, "strides are [0, 1]; expected 2 numbers from 1"),
+    ],
+)
+def test_deformable_convolutions(constants, attributes, why):
+    assert why in refusal("DeformConv", (1, 1, 4, 4), constants, opset=19, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("constants", "attributes", "why"),
+    [
+        ([ones(1, 8, 4), ones(1, 8, 2)], {}, "W has shape (1, 8, 4); expected (?, ?, 3)"),
+        ([ones(1, 8, 3), ones(1, 8, 2)], {"direction": "both"}, "direction is 'both'; expected one of forward, "),
+        ([ones(1, 8, 3), ones(1, 8, 2), ones(1, 16), np.ones(2, "int32")], {}, "sequence_lens has shape (2); expected"),
+        ([ones(1, 8, 3), ones(1, 8, 2), ones(1, 16), np.ones(1, "int32"), ones(1, 2, 2)], {}, "initial_h has shape"),
+    ],
+)
+def test_recurrent_layers(constants, attributes, why):
+    assert why in refusal("LSTM", (4, 1, 3), constants, hidden_size=2, **attributes)
