@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from test_onnx_node_checks import refusal
 
+from tvm_tiling.frontend.onnx.operators import CONVERTERS
+
 
 def ones(*shape):
     return np.ones(shape, "float32")
@@ -62,3 +64,18 @@ def test_deformable_convolutions(constants, attributes, why):
 )
 def test_recurrent_layers(constants, attributes, why):
     assert why in refusal("LSTM", (4, 1, 3), constants, hidden_size=2, **attributes)
+
+
+@pytest.mark.parametrize("error", [IndexError("list index out of range"), RuntimeError("Check failed: groups > 0")])
+def test_errors_of_the_code_become_sentences(error, monkeypatch):
+    class Failing:
+        @staticmethod
+        def get_converter(_):
+            def converter(*_):
+                raise error
+
+            return converter
+
+    monkeypatch.setitem(CONVERTERS, "Det", Failing)
+    said = refusal("Det", (2, 3, 3))
+    assert said.endswith("its attributes do not match its inputs, of shapes (2, 3, 3), or are not supported")

@@ -23,7 +23,7 @@ from ..node_names import NamingBuilder, NodeNames, with_bound_parts
 from ..size_tensors import as_tensor
 from ..size_values import MOST_ELEMENTS, SizeValue, of_constant, size_value
 from .graph import OnnxGraph, attributes, node_name, nodes_in, operator_name, reported_name, static_shape
-from .node_checks import check_node
+from .node_checks import check_node, shape_text
 from .node_inference import check_inference
 from .open_inputs import OpenInputs
 from .open_node import OpenNode, is_open
@@ -74,6 +74,10 @@ _OPEN_ANYWAY = frozenset(["NonMaxSuppression"])
 def converters() -> dict[str, Any]:
     """Return the converter of each operator that can be imported, by its operator_name()."""
     return {**onnx_frontend._get_convert_map(), **CONVERTERS}
+
+
+# Errors whose messages are about code, not about a model.
+_OF_CODE = (AttributeError, IndexError, KeyError, ZeroDivisionError)
 
 
 class ContradictedShape(ModelFormatError):
@@ -380,7 +384,16 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             return UnsupportedOperator(
                 f"{where} is not supported for the shape of {open_inputs[0]!r}, which is not known at compile time"
             )
-        return UnsupportedOperator(f"{where} is not supported in this form: {first_line(error)}")
+        return UnsupportedOperator(f"{where} is not supported in this form: {self._reason(node, error)}")
+
+    def _reason(self, node: onnx.NodeProto, error: Exception) -> str:
+        """Return the message of an error; for those about the code itself, the shapes that caused it."""
+        said = first_line(error)
+        if not isinstance(error, _OF_CODE) and not said.startswith("Check failed"):
+            return said
+        shapes = [self._shape_at(node, place) for place in range(len(node.input))]
+        listed = ", ".join(shape_text(shape) for shape in shapes if shape is not None)
+        return f"its attributes do not match its inputs, of shapes {listed}, or are not supported"
 
     def _unknown_values(self, node: onnx.NodeProto) -> list[str]:
         """Return the inputs of the model that determine what must be known about a node at compile time."""

@@ -39,6 +39,11 @@ _PADDINGS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 Shape = Sequence[int | None]  # None: a dynamic extent
 
 
+def shape_text(shape: Shape) -> str:
+    """Return a shape in messages."""
+    return f"({', '.join('?' if extent is None else str(extent) for extent in shape)})"
+
+
 def check_node(
     operator: str,
     attributes: Mapping[str, Any],

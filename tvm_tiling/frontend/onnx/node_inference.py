@@ -12,6 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from .graph import SMALL_BYTES
+from .node_checks import shape_text
 
 # The classes of errors, in front of the messages.
 _CLASS = re.compile(r"^\[\w+\]\s*(\(op_type:.*?\):\s*)?")
@@ -62,12 +63,8 @@ def check_inference(
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
         said = _sentence(str(error))
         if said.startswith("Incompatible dimensions"):
-            said += f"; its inputs have shapes {', '.join(_listed(shape) for _, shape in operands.values())}"
+            said += f"; its inputs have shapes {', '.join(shape_text(shape) for _, shape in operands.values())}"
         raise ValueError(said) from None
-
-
-def _listed(shape: list[int | None]) -> str:
-    return f"({', '.join('?' if extent is None else str(extent) for extent in shape)})"
 
 
 def _sentence(message: str) -> str:

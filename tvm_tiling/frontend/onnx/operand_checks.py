@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .node_checks import REDUCED, Shape
+from .node_checks import REDUCED, Shape, shape_text
 
 # Attributes that are 0 or 1. Converters take other numbers as true, onnxruntime some as false.
 _FLAGS = frozenset(
@@ -49,7 +49,7 @@ class Operands:
             return
         pairs = list(zip(shape, expected, strict=False))
         if len(shape) != len(expected) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
-            raise ValueError(f"{name} has shape {_text(shape)}; expected {_text(expected)}")
+            raise ValueError(f"{name} has shape {shape_text(shape)}; expected {shape_text(expected)}")
 
 
 def check_operands(operator: str, operands: Operands) -> None:
@@ -63,10 +63,6 @@ def check_operands(operator: str, operands: Operands) -> None:
             raise ValueError(f"input {place} has {len(shape)} axes; expected a list, of 1 axis")
     if operator in _CHECKS:
         _CHECKS[operator](operands)
-
-
-def _text(shape: Shape) -> str:
-    return f"({', '.join('?' if extent is None else str(extent) for extent in shape)})"
 
 
 def _squeeze(node: Operands) -> None:
@@ -119,7 +115,7 @@ def _space_to_depth(node: Operands) -> None:
     _check_block(block, images)
     for extent in () if images is None else images[2:]:
         if extent is not None and extent % block:
-            raise ValueError(f"images have shape {_text(images or ())}; expected multiples of blocksize {block}")
+            raise ValueError(f"images have shape {shape_text(images or ())}; expected multiples of blocksize {block}")
 
 
 def _check_block(block: int, images: Shape | None) -> None:
@@ -140,7 +136,9 @@ def _broadcast(node: Operands) -> None:
         if len(shape) > len(data) or any(
             extent not in (1, None, wanted) and wanted is not None for extent, wanted in zip(shape, last, strict=True)
         ):
-            raise ValueError(f"input {place} has shape {_text(shape)}; expected one that is broadcast to {_text(data)}")
+            raise ValueError(
+                f"input {place} has shape {shape_text(shape)}; expected one that is broadcast to {shape_text(data)}"
+            )
 
 
 def _deform_conv(node: Operands) -> None:
@@ -164,7 +162,7 @@ def _deform_conv(node: Operands) -> None:
     outputs, each, *taps = (extent or 0 for extent in weights)
     if channels != each * groups or outputs % groups or channels % parts:
         raise ValueError(
-            f"images of {channels} channels and weights of shape {_text(weights)} do not match group {groups} and "
+            f"images of {channels} channels and weights of shape {shape_text(weights)} do not match group {groups} and "
             f"offset_group {parts}"
         )
     steps = (list(node.attributes.get(name, [1, 1])) for name in ("strides", "dilations"))
