@@ -116,7 +116,8 @@ def test_attributes_of_convolutions(operator, attributes, why, shape):
 def test_weights_that_do_not_match_the_images(shape):
     assert "images have 2 channels; expected 1" in refusal("Conv", shape, [KERNEL[:, :1]])
     assert "weights have 3 axes and images 4" in refusal("Conv", shape, [KERNEL[0]])
-    assert "the bias has shape [3]; expected [2]" in refusal("Conv", shape, [KERNEL, np.ones(3, "float32")])
+    assert "the bias has shape (3); expected (2)" in refusal("Conv", shape, [KERNEL, np.ones(3, "float32")])
+    assert "the bias has shape (1, 2); expected (2)" in refusal("Conv", shape, [KERNEL, np.ones((1, 2), "float32")])
 
 
 @IMAGES

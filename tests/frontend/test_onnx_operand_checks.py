@@ -21,6 +21,8 @@ def ones(*shape):
         ("CumSum", ("rows",), [np.int64(3)], {}, "axis 3 is out of range; expected -1 to 0"),
         ("ReduceSum", (2, 3), [np.array([[1, 1]])], {}, "input 1 has 2 axes; expected a list"),
         ("Squeeze", (1, 3), [np.array([], "int64")], {}, "axes are empty; expected at least one axis"),
+        ("ArgMax", (2, 0), [], {"axis": 1}, "axis 1 has no elements; expected at least one"),
+        ("Compress", ("rows", 2), [np.ones((1, 3), bool)], {}, "input 1 has 2 axes; expected a list"),
         ("Celu", (3,), [], {"alpha": 0.0}, "alpha is 0; expected another number"),
         ("LRN", (1, 3, 4, 4), [], {"size": 0}, "size is 0; expected a number from 1"),
         ("LpNormalization", (2, 3), [], {"p": 3}, "p is 3; expected 1 or 2"),

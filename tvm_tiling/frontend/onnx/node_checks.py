@@ -145,5 +145,5 @@ def _check_bias(operator: str, attributes: Mapping[str, Any], weights: Shape, bi
     channels = weights[0]
     if operator == "ConvTranspose":
         channels = None if weights[1] is None else weights[1] * attributes.get("group", 1)
-    if bias is not None and None not in (channels, *bias) and list(bias) != [channels]:
-        raise ValueError(f"the bias has shape {list(bias)}; expected {[channels]}")
+    if bias is not None and (len(bias) != 1 or (None not in (channels, bias[0]) and bias[0] != channels)):
+        raise ValueError(f"the bias has shape {shape_text(bias)}; expected {shape_text([channels])}")

@@ -19,7 +19,7 @@ _FLAGS = frozenset(
 )
 # Inputs that are lists, with one axis.
 _LISTS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys((*REDUCED, "Expand", "Reshape", "Split", "Squeeze", "Tile"), (1,)),
+    **dict.fromkeys((*REDUCED, "Compress", "Expand", "Reshape", "Split", "Squeeze", "Tile"), (1,)),
     "Slice": (1, 2, 3, 4),
     "Pad": (1, 3),
     "ConstantOfShape": (0,),
@@ -68,6 +68,12 @@ def check_operands(operator: str, operands: Operands) -> None:
 def _squeeze(node: Operands) -> None:
     if node.values(1) == [] or list(node.attributes.get("axes", [0])) == []:
         raise ValueError("axes are empty; expected at least one axis, or no axes for all of extent 1")
+
+
+def _place_of_extreme(node: Operands) -> None:
+    data, axis = node.shape_of(0), node.attributes.get("axis", 0)
+    if data and data[axis] == 0:
+        raise ValueError(f"axis {axis} has no elements; expected at least one")
 
 
 def _celu(node: Operands) -> None:
@@ -206,6 +212,8 @@ def _attention(node: Operands) -> None:
 
 
 _CHECKS: dict[str, Callable[[Operands], None]] = {
+    "ArgMax": _place_of_extreme,
+    "ArgMin": _place_of_extreme,
     "Attention": _attention,
     "Celu": _celu,
     "DeformConv": _deform_conv,
