@@ -13,6 +13,8 @@ from tvm.relax import op
 
 import tvm_tiling as tt
 from tvm_tiling.lowering.wrapping import wrapping
+from tvm_tiling.schedule import this_cpu
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 WORDS = ("int32", "int64", "uint32", "uint64")
 SIGNED = ("int32", "int64")
@@ -153,6 +155,26 @@ def test_what_is_proved_to_fit_stays():
         _function("float32", lambda x: x * x + x),
     ):
         assert wrapping(func).same_as(func)
+
+
+@pytest.mark.parametrize("columns", (1, 48))
+def test_addresses_of_rows_at_positions_from_data_stay(columns):
+    """LLVM loads whole vectors of a row only where it sees that their elements are neighbours."""
+    table, rows = te.placeholder((50, columns), "float32", "table"), te.placeholder((9,), "int64", "rows")
+    taken = te.compute((9, columns), lambda i, j: table[rows[i], j], "taken")
+    scheduled = schedule_fallback(te.create_prim_func([table, rows, taken]), "main", this_cpu())
+    assert "~~" not in str(wrapping(scheduled, scheduled=True))
+
+
+def test_positions_wrap_around_before_they_are_clamped():
+    """The highest number and 1 is the lowest one, which is clamped to the first row."""
+    table = np.arange(50 * 16, dtype="float32").reshape(50, 16)
+    rows = np.array([0, 48, 49, np.iinfo("int64").max], "int64")
+
+    def taken(emit: Any, table: Any, rows: Any) -> Any:
+        return op.take(table, emit(op.add(rows, _number(1, "int64"))), axis=0, mode="clip")
+
+    np.testing.assert_array_equal(_run(taken, table, rows), table[[1, 49, 49, 0]])
 
 
 @pytest.mark.parametrize("dtype", ("int8", "uint16", *WORDS))
