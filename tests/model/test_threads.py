@@ -84,6 +84,29 @@ model = tt.load(path); before = helpers(); model.run(x); print(model.threads, he
 
 
 @several
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cpu: this system has no affinity")
+@pytest.mark.parametrize(("load", "variables"), [(", threads=2", {}), ("", {"TVM_NUM_THREADS": "8"})])
+def test_threads_in_use_are_at_most_the_processors(saved, load, variables):
+    code = f"""
+os.sched_setaffinity(0, {{max(os.sched_getaffinity(0))}})
+model = tt.load(path{load}); before = helpers(); model.run(x); print(model.threads, helpers() - before)
+"""
+    assert said(saved, code, **variables) == ["1", "0"]
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "two"])
+def test_a_variable_that_is_no_number_of_threads_is_ignored_with_a_warning(saved, value):
+    code = """
+import warnings
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    model = tt.load(path)
+print(model.threads, any("TVM_NUM_THREADS is" in str(each.message) for each in told))
+"""
+    assert said(saved, code, TVM_NUM_THREADS=value) == [str(CORES), "True"]
+
+
+@several
 def test_every_number_of_threads_gives_the_same_result(network):
     x = np.random.default_rng(1).random((1, 3, 64, 64), "float32")
     exe, one = tt.compile(network, cache=False), tt.compile(network, threads=1, cache=False)

@@ -54,8 +54,17 @@ def usable_core_count() -> int:
 
 
 def requested_thread_count() -> int | None:
-    """The value of the environment variable TVM_NUM_THREADS at the start of this process; None without a number."""
-    return int(_ASKED_FOR) if _ASKED_FOR.isdigit() and int(_ASKED_FOR) > 0 else None
+    """The value of the environment variable TVM_NUM_THREADS at the start of this process; None if it is not set. Warns
+    of a value that is not a number from 1, and returns None for it."""
+    if _ASKED_FOR.isdecimal() and int(_ASKED_FOR) > 0:
+        return int(_ASKED_FOR)
+    if _ASKED_FOR:
+        warnings.warn(
+            f"TVM_NUM_THREADS is {_ASKED_FOR[:20]!r}, which is ignored; expected a whole number from 1",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return None
 
 
 def check_threads(threads: object, most: int) -> int:
@@ -66,11 +75,10 @@ def check_threads(threads: object, most: int) -> int:
 
 
 def thread_count(threads: int | None, most: int) -> int:
-    """The number of threads to use, at most `most`: `threads`, by default TVM_NUM_THREADS or the number of available
-    cores. Raises WorkloadError for an invalid number."""
-    if threads is not None:
-        return check_threads(threads, most)
-    return max(1, min(most, requested_thread_count() or usable_core_count()))
+    """The number of threads to use, at most `most` and one for each hardware thread available: `threads`, by default
+    TVM_NUM_THREADS or the number of available cores. Raises WorkloadError for an invalid number."""
+    asked = check_threads(threads, most) if threads is not None else requested_thread_count() or usable_core_count()
+    return max(1, min(asked, most, len(processors_at_load())))
 
 
 def processors_at_load() -> tuple[int, ...]:
