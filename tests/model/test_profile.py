@@ -138,6 +138,15 @@ def test_a_model_of_dynamic_sizes_is_profiled_for_the_sizes_of_the_run():
 
 
 def test_counters_are_those_of_the_thread_that_reads_them(compiled):
+    """In up to three turns: beside other work, the system rarely counts no page at all."""
+    turns = [_counted() for _ in range(3)]
+    if turns[0][1] < 0:
+        pytest.skip("this system counts nothing for its processes")
+    assert all(0 < spent <= 1.1 * wall for wall, spent, _ in turns) and any(pages > 0 for _, _, pages in turns)
+
+
+def _counted() -> np.ndarray:
+    """Nanoseconds, those of the thread and new pages of some work."""
     profiler = Profiler(SOFTWARE)
     profiler.begin(0)
     before = profiler.sample()
@@ -148,11 +157,8 @@ def test_counters_are_those_of_the_thread_that_reads_them(compiled):
     touched[:] = 1
     after = profiler.sample()
     profiler.end(np.zeros((0, 2, 3), np.int64))
-    spent, wall = int(after[1] - before[1]), int(after[0] - before[0])
     assert total and touched.any()
-    if before[1] < 0:
-        pytest.skip("this system counts nothing for its processes")
-    assert 0 < spent <= 1.1 * wall and after[2] > before[2]
+    return after - before if before[1] >= 0 else before
 
 
 def test_counters_that_are_refused_are_none_and_reported():
