@@ -139,7 +139,9 @@ def _part(row: dict[str, Any] | None) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print a table and write all figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"default: all of {', '.join(zoo.EVERY)}")
+    also = f"also {zoo.OF_TIMM} and the name of an image network of timm"
+    listed = ", ".join(zoo.EVERY)
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"default: all of {listed}; {also}")
     parser.add_argument(
         "--batch",
         type=int,
@@ -155,8 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write after each network; networks in the file are skipped")
     given = parser.parse_args(arguments)
     names = given.networks or list(zoo.EVERY)
-    if unknown := [name for name in names if name not in zoo.EVERY]:
-        parser.error(f"unknown networks: {', '.join(unknown)}; expected some of {', '.join(zoo.EVERY)}")
+    if unknown := [name for name in names if not zoo.is_known(name)]:
+        parser.error(f"unknown networks: {', '.join(unknown)}; expected some of {listed}; {also}")
     peers = []
     for name in given.peer:
         if lacks := missing(PEERS[name]):
@@ -169,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, batch in wanted:
             if any((entry["network"], entry["batch"]) == (name, batch) for entry in entries):
                 continue
-            network = Network(name, batch, (given.folder or Path(temporary)) / f"{name}-{batch}")
+            network = Network(name, batch, (given.folder or Path(temporary)) / f"{name.replace(':', '-')}-{batch}")
             rounds = 1 if given.convert else given.rounds
             entry = measure(network, peers, rounds, given.seconds)
             for library, row in entry["libraries"].items():

@@ -45,6 +45,7 @@ TIMM = (
 )
 TRANSFORMERS = ("bert_128", "bert_384", "distilbert_128", "electra_small_128", "gpt2_128", "whisper_tiny_encoder")
 EVERY = (*OF_ONNX, *TORCHVISION, *TIMM, *TRANSFORMERS)
+OF_TIMM = "timm:"  # and the name of any other image network of timm
 # Networks that are also measured with more than one image or sentence.
 BATCHED = (
     "resnet50_v1_5",
@@ -66,13 +67,22 @@ class Built:
     inputs: tuple[Any, ...]
 
 
+def is_known(name: str) -> bool:
+    """Return whether a network is one of EVERY, or named as one of timm."""
+    return name in EVERY or (name.startswith(OF_TIMM) and len(name) > len(OF_TIMM))
+
+
 def build(name: str, batch: int) -> Built:
-    """Return one of TORCHVISION, TIMM or TRANSFORMERS with `batch` images or sentences; equal in every process."""
+    """Return one of TORCHVISION, TIMM or TRANSFORMERS, or any network of timm, with `batch` images or sentences; equal
+    in every process."""
     import torch
 
     torch.manual_seed(0)
     if name in TRANSFORMERS:
         module, inputs = _language(name, batch)
+    elif name.startswith(OF_TIMM):
+        module = _of_timm(name.removeprefix(OF_TIMM))
+        inputs = (torch.randn(batch, *module.default_cfg["input_size"]),)
     else:
         side = SIZES.get(name, IMAGE)
         module, inputs = _vision(name), (torch.randn(batch, 3, side, side),)
@@ -84,13 +94,17 @@ def build(name: str, batch: int) -> Built:
 
 def _vision(name: str) -> Any:
     if name in TIMM:
-        import timm
-
-        return timm.create_model(name, pretrained=False)
+        return _of_timm(name)
     from torchvision import models
 
     extra = {"inception_v3": {"init_weights": False, "aux_logits": False}}
     return models.get_model(name.removesuffix("_v1_5"), weights=None, **extra.get(name, {}))
+
+
+def _of_timm(name: str) -> Any:
+    import timm
+
+    return timm.create_model(name, pretrained=False)
 
 
 def _has_norms_of_batches(module: Any) -> bool:

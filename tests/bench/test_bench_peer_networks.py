@@ -131,3 +131,8 @@ def test_outputs_may_differ_by_axes_of_one_alone():
 def test_a_model_of_onnx_is_not_taken_for_the_network_of_that_name_in_torchvision(tmp_path):
     with pytest.raises(ValueError, match=r"^resnet50 is an ONNX model of the onnx package; expected a network of"):
         Network("resnet50", 1, tmp_path).build()
+
+
+def test_any_network_of_timm_is_known_by_its_name():
+    assert zoo.is_known("timm:convit_tiny") and zoo.is_known("resnet18")
+    assert not any(zoo.is_known(name) for name in ("convit_tiny", "timm:", ""))
