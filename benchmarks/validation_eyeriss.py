@@ -9,8 +9,10 @@ by interpolated savings in between.
 
 from __future__ import annotations
 
+import argparse
 import functools
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -139,8 +141,9 @@ def simulated(workload: ConvWorkload, mapping: RowMapping, saved: float = 0.0) -
     return Simulated(milliseconds, traffic["a"], traffic["b"] + traffic["out"], saved)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Print the table of docs/validation.md."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(arguments)
     total = 0.0
     for name, layer in silicon().items():
         own = simulated(LAYERS[name], layer.mapping, saved_of_maps(name))
@@ -154,4 +157,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -8,7 +8,10 @@ description.
 
 from __future__ import annotations
 
+import argparse
 import csv
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,8 +55,9 @@ def simulated_cycles(product: RtlProduct) -> int:
     return Simulation(workload_program(workload, array(product.array))).on().cycles
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Print the figures of docs/validation.md."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(arguments)
     for name in ARRAYS:
         errors = []
         for product in rtl_products():
@@ -66,4 +70,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

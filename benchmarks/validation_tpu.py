@@ -10,8 +10,10 @@ holds them.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -298,8 +300,9 @@ def published_shares() -> dict[str, tuple[int, Shares, float]]:
     }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Print the table of docs/validation.md."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(arguments)
     clock = tpu().clock_mhz
     assert clock is not None
     for name, (batch, silicon, teraops) in published_shares().items():
@@ -311,4 +314,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

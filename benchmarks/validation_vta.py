@@ -8,6 +8,8 @@ are those of the default configuration before and after the GEMM unit was pipeli
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,8 +127,9 @@ def by_width(widths: Sequence[int] = (64, 128, 256, 512)) -> dict[int, int]:
     return found
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Print the tables of docs/validation.md."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(arguments)
     published = plain_toml((PUBLISHED / "published.toml").read_text())
     for gemm in ("before", "pipelined"):
         simulated = {network: network_cycles(network, vta(gemm)) for network in DEPTHS}
@@ -139,4 +142,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -95,6 +95,16 @@ def test_a_value_that_is_faster_to_compute_or_too_large_remains(body):
     assert with_constant_parts(mod, lambda _: pytest.fail("computed")) is mod
 
 
+def test_what_is_broadcast_is_computed_but_not_its_copies():
+    def body(net: Network, x):
+        row = net.emit(op.nn.softmax(net.emit(op.matmul(net.c(1, 512), net.c(512, 1024)))))
+        table = net.emit(op.nn.softmax(net.c(600, 512)))
+        return op.multiply(net.emit(op.add(x, net.emit(op.broadcast_to(row, (4096, 1024))))), net.emit(op.sum(table)))
+
+    after = with_constant_parts(Network((4096, 1024)).module(body), results_of)
+    assert sorted(operators(after)) == ["add", "broadcast_to", "multiply"]
+
+
 def test_what_cannot_be_computed_remains():
     mod = Network((4096, 12)).module(table)
     assert with_constant_parts(mod, lambda _: None) is mod

@@ -4,9 +4,9 @@ Exporters leave them in the graph: tables made by a small network (Swin v2), wei
 (NFNet, wav2vec 2.0), projections of relative positions (DeBERTa), resized position embeddings. Simplification computes
 the operators that NumPy has; here the kernels compute that would run.
 
-A result replaces its computation if it is no larger than the constants that it depends on, if it is small, or if it is
-a sum. A broadcast constant, or a comparison of positions, remains: the kernel that reads it computes it faster than it
-could read it from memory.
+A result replaces its computation if it is small, or no larger than the constants that it depends on, or than a sum on
+the way. A broadcast constant, or a comparison of positions, remains: the kernel that reads it computes it faster than
+it could read it from memory.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _STORED = ("quantize", "dequantize")
 
 @dataclass(frozen=True)
 class _Part:
-    """A value that depends on constants only: these, by their identity, with their bytes; and whether it is a sum."""
+    """A value that depends on constants only: these, by their identity, with their bytes; and the bytes of the largest
+    sum on the way, itself included."""
 
     constants: frozenset[tuple[int, int]] = frozenset()
-    is_sum: bool = False
+    sum_bytes: int = 0
 
     def pays(self, variable: relax.Var) -> bool:
         """Whether the value is kept instead of computed in every run."""
         size = _bytes(variable)
-        least = max(_SMALL, sum(size for _, size in self.constants))
-        return size is not None and size <= (_LARGEST if self.is_sum else least)
+        return size is not None and size <= max(_SMALL, self.sum_bytes, sum(size for _, size in self.constants))
 
 
 def with_constant_parts(mod: tvm.IRModule, compute: Compute) -> tvm.IRModule:
@@ -62,12 +62,16 @@ def with_constant_parts(mod: tvm.IRModule, compute: Compute) -> tvm.IRModule:
     bound = {binding.var: binding.value for block in func.body.blocks for binding in block.bindings}
     parts: dict[relax.Var, _Part] = {}
     for variable, value in bound.items():
-        part = _part(mod, value, parts)
+        part = _part(mod, variable, value, parts)
         if part is not None:
             parts[variable] = part
-    readers = [func.body.body, *(value for variable, value in bound.items() if variable not in parts)]
-    read = {variable for value in readers for variable in relax.analysis.free_vars(value)}
-    chosen = [variable for variable, part in parts.items() if variable in read and part.pays(variable)]
+    read = set(relax.analysis.free_vars(func.body.body))
+    chosen: list[relax.Var] = []
+    for variable, value in reversed(bound.items()):
+        if variable in read and variable in parts and parts[variable].pays(variable):
+            chosen.append(variable)
+        elif variable in read or variable not in parts:
+            read.update(relax.analysis.free_vars(value))
     needed = _needed(bound, chosen)
     values = [value for variable, value in bound.items() if variable in needed]
     elements = [_elements(value) for value in values]
@@ -80,7 +84,7 @@ def with_constant_parts(mod: tvm.IRModule, compute: Compute) -> tvm.IRModule:
     return rewrite(mod, lambda _rewriter, variable, _value: known.get(variable))
 
 
-def _part(mod: tvm.IRModule, value: Expr, parts: dict[relax.Var, _Part]) -> _Part | None:
+def _part(mod: tvm.IRModule, variable: relax.Var, value: Expr, parts: dict[relax.Var, _Part]) -> _Part | None:
     """The constants that a value depends on; None if it depends on inputs, or is not to be computed ahead."""
     if isinstance(value, relax.Call):
         if not _is_computable(mod, value):
@@ -88,18 +92,18 @@ def _part(mod: tvm.IRModule, value: Expr, parts: dict[relax.Var, _Part]) -> _Par
     elif not isinstance(value, relax.TupleGetItem | relax.Tuple):
         return None
     constants: frozenset[tuple[int, int]] = frozenset()
-    sums = is_op(value, *_SUMS)
+    sum_bytes = (_bytes(variable) or 0) if is_op(value, *_SUMS) else 0
     for operand in _operands(value):
         if isinstance(operand, relax.Var):
             if operand not in parts:
                 return None
             constants |= parts[operand].constants
-            sums = sums or parts[operand].is_sum
+            sum_bytes = max(sum_bytes, parts[operand].sum_bytes)
         elif (known := array(operand)) is not None:
             constants |= {(known.ctypes.data, known.nbytes)}
         elif isinstance(operand, relax.ShapeExpr) and not all(isinstance(s, tirx.IntImm) for s in operand.values):
             return None
-    return _Part(constants, sums)
+    return _Part(constants, sum_bytes)
 
 
 def _is_computable(mod: tvm.IRModule, call: relax.Call) -> bool:
