@@ -112,6 +112,8 @@ def _choices(plain: Any) -> Any:
         descriptive |= PARTITION | {"outer_order", "inner_order"}
     elif plain.get("chunks"):
         descriptive |= PARTITION
+    elif plain.get("ranges"):  # these contain the division among cores; the others are those of the sample
+        descriptive |= {"partition_m", "threads_batch", "threads_m", "threads_n"}
     return {name: _choices(value) for name, value in plain.items() if name not in descriptive}
 
 
