@@ -62,7 +62,7 @@ class Network:
         import torch
 
         built = self.build()
-        with torch.inference_mode():
+        with torch.no_grad():  # some networks keep tensors of a run, which must not be those of inference mode
             outputs = as_arrays(built.module(*built.inputs))
         file = io.BytesIO()
         with warnings.catch_warnings():
