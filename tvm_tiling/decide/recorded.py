@@ -84,8 +84,8 @@ def written_again(
 
 
 def required_again(decision: Decision, made: Made, workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Made:
-    """Return `decision` if it has the choices of `made`, the one for this operator. Raises HardwareError, naming the
-    difference, if it has not."""
+    """Return `decision`, whose choices must be those of `made`, the decision for this operator. Raises HardwareError
+    with the first difference."""
     if not isinstance(decision, type(made)) or type(decision) is not type(made):
         raise HardwareError(
             f"decision: {type(decision).__name__} for a {workload.op} on {hardware.name}; expected "

@@ -16,16 +16,8 @@ REDUCED = tuple(f"Reduce{name}" for name in _REDUCTIONS)
 _OF_FIRST = frozenset(
     {
         *("ArgMax", "ArgMin", "Compress", "Concat", "Gather", "GatherElements", "Hardmax", "LayerNormalization"),
-        *(
-            "LogSoftmax",
-            "LpNormalization",
-            "MeanVarianceNormalization",
-            "RMSNormalization",
-            "Resize",
-            "Scatter",
-            "ScatterElements",
-        ),
-        *("Slice", "Softmax", "Split", "Squeeze", "TopK", *REDUCED),
+        *("LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "RMSNormalization", "Resize", "Scatter"),
+        *("ScatterElements", "Slice", "Softmax", "Split", "Squeeze", "TopK", *REDUCED),
     }
 )
 # The inputs that hold such axes.

@@ -22,7 +22,8 @@ from tvm import relax, s_tir, tirx
 
 from ...match.described import description_of
 from ...runtime.arrays import numpy_type
-from .dataflow import Expr, array, is_op, replace_operands, rewrite, shape_of
+from .dataflow import Expr, array, is_op, replace_operands, rewrite, shape_of, static_shape
+from .layout import CONVOLUTIONS
 
 Compute: TypeAlias = Callable[[tvm.IRModule], Sequence[tvm.runtime.Tensor] | None]
 
@@ -31,9 +32,8 @@ _LARGEST = 256 << 20  # bytes, also of a value on the way
 _LEAST = 1 << 18  # elements computed in every run, below which compiling the parts is not worth it
 _MOST = 1e10  # multiply-adds, about a second
 
-_CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 _SUMS = (
-    *("matmul", *_CONVOLUTIONS, "image.resize2d", "cumsum", "cumprod"),
+    *("matmul", *CONVOLUTIONS, "image.resize2d", "cumsum", "cumprod"),
     *("sum", "mean", "variance", "std", "max", "min", "prod"),
     *("nn.softmax", "nn.log_softmax", "nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm"),
 )
@@ -111,7 +111,7 @@ def _is_computable(mod: tvm.IRModule, call: relax.Call) -> bool:
     storage format that kernels read."""
     if not isinstance(call.op, tvm.ir.Op) or not call.op.get_attr("FPurity") or is_op(call, *_STORED):
         return False
-    if any(_shape(result) is None for result in _results(call.ty)):
+    if any(static_shape(result) is None for result in _results(call.ty)):
         return False
     if is_op(call, "call_tir"):
         func = mod[call.args[0]]
@@ -143,29 +143,23 @@ def _results(kind: tvm.ir.Type) -> Iterator[tvm.ir.Type]:
         yield kind
 
 
-def _shape(kind: tvm.ir.Type) -> tuple[int, ...] | None:
-    """The static shape of a type; None for others."""
-    shape = getattr(kind, "shape", None)
-    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(size, tirx.IntImm) for size in shape.values):
-        return None
-    return tuple(int(size) for size in shape.values)
-
-
 def _bytes(variable: relax.Var) -> int | None:
     """The size of a tensor; None for a tuple."""
-    shape = _shape(variable.ty)
+    shape = shape_of(variable)
     return None if shape is None else math.prod(shape) * numpy_type(str(variable.ty.dtype)).itemsize
 
 
 def _elements(value: Expr) -> int:
-    return sum(math.prod(_shape(each) or ()) for each in _results(value.ty)) if isinstance(value, relax.Call) else 0
+    return (
+        sum(math.prod(static_shape(each) or ()) for each in _results(value.ty)) if isinstance(value, relax.Call) else 0
+    )
 
 
 def _products(value: Expr) -> float:
     """The multiply-adds of a matrix multiplication or convolution."""
     if is_op(value, "matmul"):
         return float(_elements(value) * (shape_of(value.args[0]) or (1,))[-1])
-    if is_op(value, *_CONVOLUTIONS):
+    if is_op(value, *CONVOLUTIONS):
         return float(_elements(value) * math.prod((shape_of(value.args[1]) or (1,))[1:]))
     return 0.0
 

@@ -167,7 +167,12 @@ def constant(value: np.ndarray) -> tvm.ir.GenericConst:
 
 def shape_of(expr: Expr) -> tuple[int, ...] | None:
     """The static shape of a tensor, None if it has none."""
-    shape: Any = getattr(expr.ty, "shape", None)
+    return static_shape(expr.ty)
+
+
+def static_shape(kind: tvm.ir.Type) -> tuple[int, ...] | None:
+    """The static shape of a tensor's type, None for other types."""
+    shape: Any = getattr(kind, "shape", None)
     if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(s, tirx.IntImm) for s in shape.values):
         return None
     return tuple(int(s) for s in shape.values)

@@ -17,8 +17,8 @@ from tvm import relax
 
 from ...frontend.node_names import joined
 from .dataflow import Expr, Rewriter, array, constant, ints, is_op, rewrite, use_counts
+from .layout import CONVOLUTIONS
 
-_CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 _DEEPEST = 24  # operators between a convolution and the sum
 
 
@@ -129,16 +129,19 @@ class _Graph:
         return self.bound.get(expr) if isinstance(expr, relax.Var) and self.uses[expr] == 1 else None
 
     def _first_convolution(self, value: Expr | None, depth: int) -> relax.Call | None:
-        if value is None or is_op(value, *_CONVOLUTIONS):
-            return value if value is not None and _supported(value) else None
+        if value is None:
+            return None
+        if is_op(value, *CONVOLUTIONS):
+            return value if _supported(value) else None
         if not depth or not is_op(value, "add", "subtract", "multiply"):
             return None
         inner = (self._first_convolution(self._inner(operand), depth - 1) for operand in value.args)
         return next((found for found in inner if found is not None), None)
 
     def _collect(self, total: _Sum, value: Expr, factor: np.ndarray, depth: int) -> bool:
-        """Add the terms of `value`, multiplied by `factor`, to `total`; False if it is no sum over the same tensor."""
-        if is_op(value, *_CONVOLUTIONS):
+        """Add the terms of `value`, multiplied by `factor`, to `total`; return False if it is another kind of
+        value, or reads another tensor."""
+        if is_op(value, *CONVOLUTIONS):
             total.terms.append((value, factor))
             return value.args[0].same_as(total.data) and _supported(value) and _alike(value, total.first)
         if not depth or not is_op(value, "add", "subtract", "multiply"):
@@ -148,9 +151,8 @@ class _Graph:
         if any(known is not None and vector is None for known, vector in zip(constants, vectors, strict=True)):
             return False
         if is_op(value, "multiply"):
-            known = [vector for vector in vectors if vector is not None]
-            signs = [factor * known[0]] * 2 if len(known) == 1 else []
-            return bool(signs) and self._operands(total, value, signs, [None, None], depth)
+            scales = [vector for vector in vectors if vector is not None]
+            return len(scales) == 1 and self._operands(total, value, [factor * scales[0]] * 2, [None, None], depth)
         signs = [factor, -factor if is_op(value, "subtract") else factor]
         return self._operands(total, value, signs, vectors, depth)
 
