@@ -33,7 +33,8 @@ def this_cpu() -> Hardware:
 def hardware_of(target: Target, threads: int | None = None) -> Hardware:
     """The machine that a target names: "llvm" is this CPU; a preset or a TOML file is the machine described there, for
     accelerators also written "vsim/<preset>" and "vsim/<file.toml>", or a TVM target of these names; a Hardware is
-    returned unchanged. `threads`: with this number of CPU cores. Raises HardwareError for anything else."""
+    returned unchanged. `threads`: with this number of CPU cores. Raises HardwareError for anything else, WorkloadError
+    for an invalid number."""
     found = _hardware_of(target)
     return found if threads is None else found.with_cores(threads)
 

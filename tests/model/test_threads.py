@@ -132,14 +132,31 @@ print(helpers() - before, np.abs(one.run(x) - many.run(x)).max() < 1e-5)
     assert said(saved, code) == ["0", str(CORES - 1), "True"]
 
 
-@pytest.mark.parametrize("number", [0, -1, CORES + 1, 1.5, "2", True])
+WRONG = [0, -1, CORES + 1, 1.5, 1.0, "2", True, np.int64(0), np.float32(1), np.bool_(True), np.array([1]), [1]]
+
+
+@pytest.mark.parametrize("number", WRONG, ids=repr)
 def test_a_wrong_number_of_threads_is_one_sentence(saved, network, number):
     with pytest.raises(WorkloadError, match=rf"^threads = .*; expected a whole number from 1 to {CORES}$"):
         tt.load(saved, threads=number)
     with pytest.raises(WorkloadError, match=r"^threads = .*; expected a whole number"):
         tt.load(saved).run(np.zeros((1, 3, 64, 64), "float32"), threads=number)
-    with pytest.raises(HardwareError, match=r"^threads = .*; expected a whole number"):
+    with pytest.raises(WorkloadError, match=rf"^threads = .*; expected a whole number from 1 to {CORES}$"):
         tt.compile(network, threads=number, cache=False)
+    if number != CORES + 1:
+        with pytest.raises(WorkloadError, match=r"^count = .*; expected a whole number from 1$"):
+            tt.use_all_cores(number)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.array])
+def test_numbers_of_threads_may_be_of_any_integer_type(saved, network, kind):
+    image = np.zeros((1, 3, 64, 64), "float32")
+    loaded = tt.load(saved, threads=kind(1))
+    assert type(loaded.threads) is int and loaded.threads == 1
+    assert np.array_equal(tt.load(saved).run(image, threads=kind(1)), loaded.run(image))
+    assert tt.compile(network, threads=kind(1)).threads == 1
+    machine = tt.Hardware.load("zen4-server-8c")
+    assert machine.with_cores(kind(2)).fingerprint() == machine.with_cores(2).fingerprint()
 
 
 def test_a_machine_with_fewer_cores_has_another_fingerprint():

@@ -30,6 +30,7 @@ from .memory import BUFFERS, MEMORIES, Level, Memory
 from .near_tile import NearTile
 from .queues import Queues
 from .this_machine import calibration_file, machine_key
+from .usable import check_threads
 from .vector import Vector
 from .w_fold import WFold
 
@@ -156,12 +157,11 @@ class Hardware:
 
     def with_cores(self, cores: int) -> Hardware:
         """Return this machine with `cores` of its CPU's cores in use, one thread on each. Raises HardwareError if it
-        has no CPU or fewer cores.
+        has no CPU, WorkloadError unless `cores` is from 1 to its number of cores.
         """
         if self.cpu is None:
             raise HardwareError(f"threads = {cores}, but {self.name} has no CPU")
-        if isinstance(cores, bool) or not isinstance(cores, int) or not 1 <= cores <= self.cpu.cores:
-            raise HardwareError(f"threads = {cores!r}; expected a whole number from 1 to {self.cpu.cores}")
+        cores = check_threads(cores, self.cpu.cores)
         if cores == self.cpu.cores:
             return self
         name = f"{self.name.removesuffix(f'-{self.cpu.cores}c')}-{cores}c"

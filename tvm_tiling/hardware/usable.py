@@ -1,4 +1,5 @@
-"""The number of processors that this process may use: its affinity mask and the CPU limits of its control groups.
+"""The number of processors that this process may use: its affinity mask and the CPU limits of its control groups;
+and the check of a number of threads that a caller passes.
 
 Functions take `root`, the directory that stands for "/", so that tests can pass an artificial tree.
 """
@@ -6,9 +7,12 @@ Functions take `root`, the directory that stands for "/", so that tests can pass
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Iterable
 from pathlib import Path
+
+from ..errors import WorkloadError
 
 
 def read_text(path: Path) -> str:
@@ -81,6 +85,19 @@ def cpu_limit(root: Path) -> float | None:
 def whole_cpus(limit: float) -> int:
     """Return the number of threads worth starting under a limit on CPU time: rounded up, at least one."""
     return max(1, math.ceil(limit))
+
+
+def check_threads(threads: object, most: int | None = None, name: str = "threads") -> int:
+    """Return a number of threads that a caller passed as `name`, of any integer type. Raises WorkloadError unless it is
+    from 1 to `most`."""
+    try:
+        count = operator.index(threads)  # type: ignore[arg-type]
+    except TypeError:
+        count = 0
+    if isinstance(threads, bool) or count < 1 or (most is not None and count > most):
+        limit = "" if most is None else f" to {most}"
+        raise WorkloadError(f"{name} = {threads!r}; expected a whole number from 1{limit}")
+    return count
 
 
 def _own_groups(text: str) -> dict[int, str]:

@@ -104,7 +104,7 @@ def compile_model(
     SimulatedExecutable.
 
     Raises ModelFormatError for a model that cannot be read, UnsupportedOperator for unsupported operators,
-    HardwareError for an unsupported target, WorkloadError for invalid sizes.
+    HardwareError for an unsupported target, WorkloadError for invalid sizes or `threads`.
     """
     hardware, settings = hardware_of(target, threads), settings_of(batch, dims)
     if deterministic:

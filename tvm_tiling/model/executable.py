@@ -13,9 +13,9 @@ import numpy as np
 
 from ..errors import WorkloadError
 from ..figures import noun_for, quantity
+from ..hardware.usable import check_threads
 from ..runtime.execution_policy import ExecutionPolicy
 from ..runtime.locks import ForkSafeLock
-from ..runtime.threads import check_threads
 from . import saved
 from .outputs import Outputs, like
 from .passes.constants import Constants
@@ -117,7 +117,7 @@ class Executable:
             if THREADS in self.signature.input_names:
                 named[THREADS], threads = threads, None
             else:
-                check_threads(threads, self.threads)
+                threads = check_threads(threads, self.threads)
         variant, values = self.chosen(arrays, named)
         if out is None:
             return variant.run(values, threads)

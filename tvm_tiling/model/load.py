@@ -40,9 +40,9 @@ def load(
     `threads`: number of threads for runs, from 1 to the number of cores the file was compiled for; by default, the
     value of the environment variable TVM_NUM_THREADS, or the number of cores available to this process.
 
-    Needs neither the model nor a compiler. Raises ModelFormatError if the file is invalid, HardwareError for
-    instructions of its kernels that this CPU lacks; with `foreign`, such a model can be loaded, saved and exported, and
-    is refused when it is run.
+    Needs neither the model nor a compiler. Raises ModelFormatError if the file is invalid, WorkloadError for invalid
+    `threads`, HardwareError for instructions of its kernels that this CPU lacks; with `foreign`, such a model can be
+    loaded, saved and exported, and is refused when it is run.
     """
     if is_program(path):
         from ..accel.program.program import Program

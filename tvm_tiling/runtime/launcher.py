@@ -88,7 +88,8 @@ def use_all_cores(count: int | None = None) -> int:
     Also sets the variable TVM_NUM_THREADS, for pools that other threads and child processes create later. If this
     thread already has a TVM pool, which cannot grow, a warning is issued and the smaller number is returned; kernels
     that were loaded while a C compiler was available do not use that pool. In a forked process, the thread that forked
-    runs TVM's pool single-threaded, because the pool's threads do not exist there.
+    runs TVM's pool single-threaded, because the pool's threads do not exist there. Raises WorkloadError for a `count`
+    that is not a whole number from 1.
     """
     threads = choose_cores(count)
     limit_thread(chosen_cores())

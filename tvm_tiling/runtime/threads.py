@@ -20,8 +20,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import WorkloadError
-from ..hardware.usable import affinity, cpu_limit, group_by_core, whole_cpus
+from ..hardware.usable import affinity, check_threads, cpu_limit, group_by_core, whole_cpus
 
 # runtime.config_threadpool's mode that binds each worker to one core of a list.
 _ONE_CORE_PER_THREAD = -2
@@ -67,13 +66,6 @@ def requested_thread_count() -> int | None:
     return None
 
 
-def check_threads(threads: object, most: int) -> int:
-    """Return the number of threads. Raises WorkloadError unless it is from 1 to `most`."""
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= most:
-        raise WorkloadError(f"threads = {threads!r}; expected a whole number from 1 to {most}")
-    return threads
-
-
 def thread_count(threads: int | None, most: int) -> int:
     """The number of threads to use, at most `most` and one for each hardware thread available: `threads`, by default
     TVM_NUM_THREADS or the number of available cores. Raises WorkloadError for an invalid number."""
@@ -92,10 +84,11 @@ _pool = threading.local()  # is_set: the pool of this thread has the cores of us
 
 
 def choose_cores(count: int | None) -> int:
-    """Let pools created from now on, and the pool of this thread, use `count` cores; return the actual number."""
+    """Let pools created from now on, and the pool of this thread, use `count` cores; return the actual number. Raises
+    WorkloadError for an invalid number."""
     global _chosen
-    _chosen = count
-    threads = set_pool(count)
+    _chosen = None if count is None else check_threads(count, name="count")
+    threads = set_pool(_chosen)
     _pool.is_set = True
     return threads
 
