@@ -23,6 +23,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.rnn.recurrence import Recurrence, RecurrenceTiling, decide_recurrence
 from ..hardware.description import Cpu
+from ..lowering.arithmetic import clamped
 from ..lowering.dot import as_held, from_held
 from ..lowering.gate_math import Value, falling, rising
 from ..lowering.loops import by_edge, share, when
@@ -337,13 +338,13 @@ class RecurrentEmitter:
 
         def total(gate: str, state: tirx.Var) -> Value:
             if not self.r.peepholes:
-                return lambda lane: sums[gate][lane]
+                return lambda lane: self.clipped(sums[gate][lane])
             weights, start = self.buffers["peepholes"], "iof".index(gate) * self.r.hidden + at.unit
-            return lambda lane: sums[gate][lane] + weights[start + lane] * state[lane]
+            return lambda lane: self.clipped(sums[gate][lane] + weights[start + lane] * state[lane])
 
         before = keep(lambda lane: cell[own + lane])
         i, f = falling(keep, total("i", before)), falling(keep, total("f", before))
-        g = rising(keep, lambda lane: sums["g"][lane])
+        g = rising(keep, lambda lane: self.clipped(sums["g"][lane]))
         c = keep(lambda lane: before[lane] / (1.0 + f[lane]) + g[lane] / ((1.0 + i[lane]) * (g[lane] + 2.0)))
         o, through = falling(keep, total("o", c)), rising(keep, lambda lane: c[lane])
         with T.vectorized(0, at.width) as lane:
@@ -352,13 +353,13 @@ class RecurrentEmitter:
 
     def gru(self, at: _Place, sums: dict[str, tirx.Var]) -> None:
         keep = partial(self.kept, at)
-        r, z = (falling(keep, lambda lane, total=sums[gate]: total[lane]) for gate in "rz")
+        r, z = (falling(keep, lambda lane, total=sums[gate]: self.clipped(total[lane])) for gate in "rz")
         inner = keep(lambda lane: self.projected(at, "n", lane) + sums["n"][lane] / (1.0 + r[lane]))
         self.blend(at, inner, lambda lane: 1.0 + z[lane])
 
     def gru_gates(self, at: _Place, sums: dict[str, tirx.Var]) -> None:
         own, keep = at.row * self.r.hidden + at.unit, partial(self.kept, at)
-        r, z = (falling(keep, lambda lane, total=sums[gate]: total[lane]) for gate in "rz")
+        r, z = (falling(keep, lambda lane, total=sums[gate]: self.clipped(total[lane])) for gate in "rz")
         with T.vectorized(0, at.width) as lane:
             T.buffer_store(self.reset, self.state[self.now + own + lane] / (1.0 + r[lane]), [own + lane])
         with T.vectorized(0, at.width) as lane:
@@ -371,17 +372,20 @@ class RecurrentEmitter:
     def blend(self, at: _Place, inner: tirx.Var, z: Callable[[Expr], Expr]) -> None:
         """Emit h' = n + (h - n) / z, n = tanh(inner); `z` is the reciprocal of the update gate."""
         own, keep = self.now + at.row * self.r.hidden + at.unit, partial(self.kept, at)
-        m = rising(keep, lambda lane: inner[lane])
+        m = rising(keep, lambda lane: self.clipped(inner[lane]))
         n = keep(lambda lane: m[lane] / (m[lane] + 2.0))
         self.new_state(at, keep(lambda lane: n[lane] + (self.state[own + lane] - n[lane]) / z(lane)))
 
     def rnn(self, at: _Place, total: tirx.Var) -> None:
         keep = partial(self.kept, at)
         if self.r.activation == "relu":
-            self.new_state(at, keep(lambda lane: tirx.max(total[lane], tirx.const(0.0, KIND))))
+            self.new_state(at, keep(lambda lane: tirx.max(self.clipped(total[lane]), tirx.const(0.0, KIND))))
             return
-        m = rising(keep, lambda lane: total[lane])
+        m = rising(keep, lambda lane: self.clipped(total[lane]))
         self.new_state(at, keep(lambda lane: m[lane] / (m[lane] + 2.0)))
+
+    def clipped(self, total: Expr) -> Expr:
+        return total if self.r.clip is None else clamped(total, -self.r.clip, self.r.clip)
 
     def new_state(self, at: _Place, value: tirx.Var) -> None:
         """Store the value in the state and the output; for a finished sequence the state is unchanged and the output is

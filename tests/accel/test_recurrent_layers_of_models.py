@@ -150,13 +150,15 @@ def test_inputs_beyond_the_format_saturate_and_large_weights_lose_bits_not_sums(
     [
         ({"lengths": "given"}, "sequence lengths known only at run time"),
         ({"R": 1e5}, "with sums of up to"),
+        ({"clip": 0.5}, "gates whose sums are clipped"),
     ],
     ids=str,
 )
 def test_layers_that_the_engine_does_not_take_run_on_the_cpu_and_say_why(changed, said):
     weights = weights_of("lstm")
     weights["R"] = weights["R"] * changed.get("R", 1)
-    exe = tt.compile(model_of("lstm", weights, changed.get("lengths")), target="vsim/rnn16k")
+    attributes = {"clip": changed["clip"]} if "clip" in changed else {}
+    exe = tt.compile(model_of("lstm", weights, changed.get("lengths"), **attributes), target="vsim/rnn16k")
     assert exe.steps == () and any(said in why for why in exe.left.values())
     with pytest.raises(tt.UnsupportedOperator, match="a task with 0 recurrent layers"):
         tt.simulate([(exe, STEPS, 0)])

@@ -32,6 +32,7 @@ def random_layer(rng: random.Random) -> Recurrence:
         activation=rng.choice(("tanh", "relu")) if cell == "rnn" else "tanh",
         lengths=rng.random() < 0.4,
         peepholes=cell == "lstm" and rng.random() < 0.3,
+        clip=rng.choice((0.25, 1.0)) if rng.random() < 0.2 else None,
     )
 
 

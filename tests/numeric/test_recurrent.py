@@ -23,11 +23,15 @@ from tvm_tiling.schedules.rnn import schedule_recurrence
 CPU = tt.Hardware.detect().cpu
 CASES = (
     Recurrence(cell="lstm", steps=5, batch=1, hidden=70, order="iofg"),
-    Recurrence(cell="lstm", steps=4, batch=9, hidden=37, order="ifgo", reverse=True, lengths=True, peepholes=True),
+    Recurrence(
+        cell="lstm", steps=4, batch=9, hidden=37, order="ifgo", reverse=True, lengths=True, peepholes=True, clip=0.5
+    ),
     Recurrence(cell="gru", steps=4, batch=3, hidden=50, order="rzn", reverse=True),
-    Recurrence(cell="gru", steps=5, batch=2, hidden=40, order="zrn", reset_after=False, lengths=True),
-    Recurrence(cell="rnn", steps=4, batch=2, hidden=33, order="h", activation="relu", lengths=True),
+    Recurrence(cell="gru", steps=5, batch=2, hidden=40, order="zrn", reset_after=False, lengths=True, clip=0.25),
+    Recurrence(cell="rnn", steps=4, batch=2, hidden=33, order="h", activation="relu", lengths=True, clip=0.5),
     Recurrence(cell="rnn", steps=3, batch=1, hidden=1, order="h"),
+    Recurrence(cell="gru", steps=3, batch=2, hidden=20, order="zrn", clip=0.25),
+    Recurrence(cell="rnn", steps=3, batch=2, hidden=17, order="h", clip=0.25),
 )
 
 

@@ -14,6 +14,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.rnn.recurrence import Recurrence
 from ..match.recurrent import ATTRIBUTE
 from ..operand_types import held_as
+from .arithmetic import clamped
 
 Expr: TypeAlias = tirx.Expr
 _OPAQUE = 8  # TVM's op_pattern of operators that are never fused
@@ -75,7 +76,7 @@ class _Loops:
                 self.products(gates, gates == "n")
                 if len(r.phases) > 1 and gates == "rz":
                     with T.grid(*state) as (row, unit):
-                        value = tirx.sigmoid(self.sum(place, row, "r", unit)) * b["h"][row, unit]
+                        value = tirx.sigmoid(self.clipped(self.sum(place, row, "r", unit))) * b["h"][row, unit]
                         T.buffer_store(self.reset, value, [row, unit])
             with T.grid(*state) as (row, unit):
                 self.unit(place, row, unit)
@@ -99,6 +100,9 @@ class _Loops:
         at = self.r.order.index(gate) * self.r.hidden + unit
         return self.buffers["projected"][place, row, at] + self.sums[row, at]
 
+    def clipped(self, total: Expr) -> Expr:
+        return total if self.r.clip is None else clamped(total, -self.r.clip, self.r.clip)
+
     def unit(self, place: Expr, row: Expr, unit: Expr) -> None:
         r, b = self.r, self.buffers
         h = b["h"][row, unit]
@@ -106,15 +110,16 @@ class _Loops:
             self.lstm(place, row, unit)
             return
         if r.cell == "rnn":
-            total = self.sum(place, row, "h", unit)
+            total = self.clipped(self.sum(place, row, "h", unit))
             new = tirx.tanh(total) if r.activation == "tanh" else tirx.max(total, tirx.const(0.0, "float32"))
         else:
-            z = tirx.sigmoid(self.sum(place, row, "z", unit))
+            z = tirx.sigmoid(self.clipped(self.sum(place, row, "z", unit)))
             at = r.order.index("n") * r.hidden + unit
             product = self.sums[row, at]
             if r.reset_after:
-                product = tirx.sigmoid(self.sum(place, row, "r", unit)) * (product + b["bias"][unit])
-            n = tirx.tanh(b["projected"][place, row, at] + product)
+                reset = tirx.sigmoid(self.clipped(self.sum(place, row, "r", unit)))
+                product = reset * (product + b["bias"][unit])
+            n = tirx.tanh(self.clipped(b["projected"][place, row, at] + product))
             new = n + z * (h - n)
         self.store(place, row, unit, new)
 
@@ -125,10 +130,10 @@ class _Loops:
             total = self.sum(place, row, gate, unit)
             if self.r.peepholes:
                 total = total + b["peepholes"]["iof".index(gate) * self.r.hidden + unit] * c
-            return tirx.sigmoid(total)
+            return tirx.sigmoid(self.clipped(total))
 
         c = b["c"][row, unit]
-        new = opened("f", c) * c + opened("i", c) * tirx.tanh(self.sum(place, row, "g", unit))
+        new = opened("f", c) * c + opened("i", c) * tirx.tanh(self.clipped(self.sum(place, row, "g", unit)))
         T.buffer_store(b["c"], self.alive(place, row, new, c), [row, unit])
         # For a finished sequence c is the old value, and what is computed from it is not stored.
         self.store(place, row, unit, opened("o", c) * tirx.tanh(c))

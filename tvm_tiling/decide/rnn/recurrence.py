@@ -41,6 +41,8 @@ class Recurrence:
     - `reset_after` (GRU): r multiplies the product of h and its weights, including the bias.
     - `lengths`: each sequence has its own length.
     - `peepholes` (LSTM): gates that see the cell state.
+    - `clip`: functions of the sums of gates take them within +- this bound; None: unbounded. The cell state is not
+      clipped.
     """
 
     cell: str
@@ -53,6 +55,7 @@ class Recurrence:
     activation: str = "tanh"
     lengths: bool = False
     peepholes: bool = False
+    clip: float | None = None
     stored: str = "float32"
 
     @property

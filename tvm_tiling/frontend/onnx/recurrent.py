@@ -1,11 +1,12 @@
 """LSTM, GRU and RNN of ONNX: a recurrence that becomes one kernel, or unrolled steps.
 
-Float32 with the default activations takes the former. Otherwise one matrix multiplication projects the inputs of all
-steps, and each step multiplies the state.
+Float32 with the default activations takes the former, also with `clip`. Otherwise one matrix multiplication projects
+the inputs of all steps, and each step multiplies the state.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,9 +28,10 @@ class _Activations:
         self.bb = bb
         given = [name.decode() if isinstance(name, bytes) else name for name in attr.get("activations", ())]
         self.names = given or defaults * directions
-        self.clip = attr.get("clip")
-        if self.clip is not None and not self.clip > 0:
-            raise ValueError(f"clip is {self.clip:g}; expected a positive number")
+        clip = attr.get("clip")
+        if clip is not None and not clip > 0:
+            raise ValueError(f"clip is {clip:g}; expected a positive number")
+        self.clip = None if clip is None or math.isinf(clip) else float(clip)
         if len(self.names) != len(defaults) * directions:
             raise ValueError(f"{len(self.names)} activations are given; expected {len(defaults) * directions}")
         alphas, betas = (iter(attr.get(f"activation_{name}", ())) for name in ("alpha", "beta"))
@@ -42,14 +44,13 @@ class _Activations:
             self.numbers.append(tuple(float(next(left, default)) for left, default in defaults_of))
 
     def usual(self, place: int, names: tuple[str, ...]) -> bool:
-        """Return whether the functions from index `place` on are these, and clipping is off."""
-        own = tuple(name.lower() for name in self.names[place : place + len(names)])
-        return own == names and self.clip is None
+        """Return whether the functions from index `place` on are these."""
+        return tuple(name.lower() for name in self.names[place : place + len(names)]) == names
 
     def apply(self, place: int, value: relax.Expr, clips: bool = True) -> relax.Expr:
         """Apply function number `place` to `value`, clipping it first unless not `clips`."""
         if self.clip is not None and clips:
-            value = self.bb.emit(op.clip(value, -float(self.clip), float(self.clip)))
+            value = self.bb.emit(op.clip(value, -self.clip, self.clip))
         function = _FUNCTIONS[self.names[place].lower()][0]
         return self.bb.emit(function(value, *self.numbers[place]))
 
@@ -148,6 +149,7 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
                     reverse=backward,
                     lengths=lengths is not None,
                     peepholes=peepholes is not None,
+                    clip=functions.clip,
                     **known,
                 )
                 given = DirectionWeights(part(w, direction), part(r, direction), halves[0], halves[1], peepholes)

@@ -213,6 +213,10 @@ def _layer(graph: Graph, r: Recurrence, given: dict[str, Expr]) -> _Quantised:
         raise UnsupportedOperator(
             "an LSTM with peepholes is not supported on the column engine; expected gates of x and h only"
         )
+    if r.clip is not None:
+        raise UnsupportedOperator(
+            "gates whose sums are clipped are not supported on the column engine; expected a layer without clip"
+        )
     x, of_inputs, bias = _projection(graph, given["projected"])
     of_state = array(given["weights"])
     if of_state is None:
