@@ -132,3 +132,15 @@ def test_two_sizes_of_one_name_are_not_taken_for_one():
         model.graph.node.insert(0, second)
         with pytest.raises(TilingError, match=r"not known at compile time|num_nonzero"):
             compile_model(model, cache=False)
+
+
+@newer_judge
+def test_attention_to_dynamic_values_after_constant_ones():
+    given = {"q": floats(2, 3, 4, 8), "v": floats(2, 3, 6, 10)}
+    constants = {"k": floats(2, 3, 6, 8), "past_k": floats(2, 3, 12, 8), "past_v": floats(2, 3, 12, 10)}
+    node = helper.make_node("Attention", ["q", "k", "v", "", "past_k", "past_v"], ["y", "all_k", "all_v"])
+    model = model_of([node], given, dict.fromkeys(["y", "all_k", "all_v"], "float32"), constants, opset=23)
+    for value, sizes in zip(model.graph.input, (["b", 3, "t", 8], ["b", 3, "s", 10]), strict=True):
+        shape = helper.make_tensor_type_proto(1, sizes).tensor_type.shape
+        value.type.tensor_type.shape.CopyFrom(shape)
+    check(model, given, rtol=1e-4, atol=1e-5)

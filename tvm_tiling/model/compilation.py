@@ -290,7 +290,9 @@ def _refusing_what_tvm_does_not_lower() -> Iterator[None]:
     try:
         yield
     except tvm.error.InternalError as error:
-        said = [line.strip() for line in str(error).splitlines() if line.strip()]
+        # What follows is where TVM was, as a listing of the module.
+        reason = str(error).partition("\n\nError in pass:")[0]
+        said = [line.strip() for line in reason.splitlines() if line.strip()]
         why = said[-1] if said else "no reason is given"
         raise UnsupportedOperator(
             f"the model cannot be compiled: TVM does not support lowering of one of its operators: {why}"

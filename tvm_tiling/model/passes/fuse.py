@@ -41,16 +41,15 @@ def fused_operators(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | 
         unfit |= {name: OPAQUE for func in made for name in _of_numbers(func)}
         if not unfit:
             grouped = with_nodes(mod, grouped)
-            return _with_views(relax.transform.FuseTIR()(grouped), given)
+            return with_views(relax.transform.FuseTIR()(grouped), given)
         for name, pattern in unfit.items():
             mod.update_func(mod.get_global_var(name), mod[name].with_attr("op_pattern", pattern))
 
 
-def _with_views(mod: tvm.IRModule, single: Collection[str]) -> tvm.IRModule:
+def with_views(mod: tvm.IRModule, single: Collection[str]) -> tvm.IRModule:
     """`mod` with reshapes that copy nothing. TVM looks for them in every kernel, and fails for some quotients by sums
     of dynamic sizes, and takes kernels without elements for reshapes to another shape: both kinds are hidden meanwhile.
-    Those of a reshape alone are known by their mark. `single`: the functions that existed before operators were
-    grouped."""
+    Those of a reshape alone are known by their mark. `single`: the functions of one operator."""
     hidden = {
         variable: func
         for variable, func in mod.functions.items()

@@ -13,6 +13,9 @@ from typing import Any
 import tvm
 from tvm import relax, sym, tirx
 
+from .functions import reshape
+from .fuse import with_views
+
 _UNBOUNDED = 2**63 - 1
 _ALLOCATE = "relax.builtin.alloc_tensor"
 
@@ -20,12 +23,17 @@ _ALLOCATE = "relax.builtin.alloc_tensor"
 def machine_calls(mod: tvm.IRModule) -> tvm.IRModule:
     """`mod` for the code generation of the virtual machine."""
     passes = relax.transform
-    return tvm.transform.Sequential(
+    given = {variable.name_hint for variable in mod.functions}
+    mod = tvm.transform.Sequential(
         [
             relax.backend.DispatchSampling(),
             relax.backend.DispatchSortScan(),
-            passes.LegalizeOps(),
-            passes.RewriteDataflowReshape(),
+            passes.LegalizeOps({"relax.reshape": reshape}),
+        ]
+    )(mod)
+    mod = with_views(mod, {variable.name_hint for variable in mod.functions} - given)
+    return tvm.transform.Sequential(
+        [
             passes.ToNonDataflow(),
             passes.RemovePurityChecking(),
             passes.CallTIRRewrite(),
