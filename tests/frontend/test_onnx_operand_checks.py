@@ -68,6 +68,31 @@ def test_recurrent_layers(constants, attributes, why):
     assert why in refusal("LSTM", (4, 1, 3), constants, hidden_size=2, **attributes)
 
 
+@pytest.mark.parametrize("axis", [2**40, 2**32 + 1, -(2**40)])
+def test_axes_of_a_transform_that_do_not_fit_32_bits(axis):
+    assert f"axis {axis} is out of range; expected -3 to 1, but not -1" in refusal(
+        "DFT", (2, 4, 1), axis=axis, opset=17
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "shape", "why"),
+    [
+        (1, (1, 1), "a_scale has shape (1, 1) for matrices of shape (2, 4); expected a single number, or one per row"),
+        (2, (4,), "a_zero_point has shape (4) for matrices of shape (2, 4); expected a single number, or one per row"),
+        (4, (1, 1), "b_scale has shape (1, 1) for matrices of shape (4, 3); expected a single number, or one per col"),
+        (5, (2,), "b_zero_point has shape (2) for matrices of shape (4, 3); expected a single number, or one per col"),
+        (6, (1, 1), "y_scale has shape (1, 1); expected a single number"),
+        (7, (3,), "y_zero_point has shape (3); expected a single number"),
+    ],
+)
+def test_scales_and_zero_points_of_a_matrix_multiplication(place, shape, why):
+    zero = np.uint8(1)
+    constants = [ones(), zero, np.ones((4, 3), "uint8"), ones(), zero, ones(), zero]
+    constants[place - 1] = np.full(shape, constants[place - 1])
+    assert why in refusal("QLinearMatMul", (2, 4), constants)
+
+
 @pytest.mark.parametrize("error", [IndexError("list index out of range"), RuntimeError("Check failed: groups > 0")])
 def test_errors_of_the_code_become_sentences(error, monkeypatch):
     class Failing:

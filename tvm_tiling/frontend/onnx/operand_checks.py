@@ -211,11 +211,51 @@ def _attention(node: Operands) -> None:
         raise ValueError("Q, K and V do not have as many axes; expected 3 or 4, the same for all")
 
 
+def _dft(node: Operands) -> None:
+    signals, axes = node.shape_of(0), node.values(2) or ()
+    rank = 0 if signals is None else len(signals)
+    for axis in (*axes, *([node.attributes["axis"]] if "axis" in node.attributes else [])):
+        if rank and (axis == -1 or not -rank <= axis < rank - 1):
+            raise ValueError(f"axis {axis} is out of range; expected {-rank} to {rank - 2}, but not -1")
+
+
+def _qlinear_matmul(node: Operands) -> None:
+    """Scales and zero points are single numbers, those of A also one per row, those of B one per column."""
+    for name, place, axis in (("a", 0, -2), ("b", 3, -1), ("y", 5, 0)):
+        matrices = node.shape_of(place) if axis else None
+        for what, shape in (
+            (f"{name}_scale", node.shape_of(place + 1)),
+            (f"{name}_zero_point", node.shape_of(place + 2)),
+        ):
+            if shape is None or list(shape) in ([], [1], [None]):
+                continue
+            if not axis:
+                raise ValueError(f"{what} has shape {shape_text(shape)}; expected a single number")
+            if matrices is not None and not _is_per_line(shape, matrices, axis):
+                line = "row" if axis == -2 else "column"
+                raise ValueError(
+                    f"{what} has shape {shape_text(shape)} for matrices of shape {shape_text(matrices)}; expected a "
+                    f"single number, or one per {line} of a matrix"
+                )
+
+
+def _is_per_line(shape: Shape, matrices: Shape, axis: int) -> bool:
+    """Return whether `shape` has one number for each row (axis -2) or column (-1) of a single matrix."""
+    if len(matrices) < 2 or any(extent not in (1, None) for extent in matrices[:-2]):
+        return False
+    wanted = [*[1] * (len(matrices) - 2), *((matrices[-2], 1) if axis == -2 else (1, matrices[-1]))]
+    if len(shape) == 1 and len(matrices) == 2:
+        wanted = [matrices[axis]]
+    pairs = list(zip(shape, wanted, strict=False))
+    return len(shape) == len(wanted) and all(None in pair or pair[0] == pair[1] for pair in pairs)
+
+
 _CHECKS: dict[str, Callable[[Operands], None]] = {
     "ArgMax": _place_of_extreme,
     "ArgMin": _place_of_extreme,
     "Attention": _attention,
     "Celu": _celu,
+    "DFT": _dft,
     "DeformConv": _deform_conv,
     "DepthToSpace": _depth_to_space,
     "GatherND": _gather_nd,
@@ -225,6 +265,7 @@ _CHECKS: dict[str, Callable[[Operands], None]] = {
     "LSTM": _recurrent(True),
     "LpNormalization": _lp_normalization,
     "PRelu": _broadcast,
+    "QLinearMatMul": _qlinear_matmul,
     "ReverseSequence": _reverse_sequence,
     "LayerNormalization": _broadcast,
     "RMSNormalization": _broadcast,
