@@ -11,6 +11,7 @@ NEEDS = {
     "test_onnx_files.py": "onnx",
     "test_onnx_forms.py": "onnxruntime",
     "test_onnx_nodes.py": "onnx",
+    "test_onnx_recurrent_lengths.py": "onnxruntime",
 }
 
 collect_ignore = [name for name, package in NEEDS.items() if find_spec(package) is None]

@@ -125,6 +125,31 @@ def test_rows_of_nothing_before_version_13(operator):
     check(model, given)
 
 
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+@pytest.mark.parametrize("shape", [(0, 4, 2, 2), (1, 0, 2, 2), (1, 4, 0, 2), (1, 4, 2, 0)])
+def test_pixels_of_nothing_become_depth_and_back(shape, mode):
+    given = {"x": floats(*shape)}
+    check(one("DepthToSpace", given, blocksize=2, mode=mode), given)
+    if mode == "DCR":
+        check(one("SpaceToDepth", given, blocksize=2), given)
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "dynamic", "constants", "attributes"),
+    [
+        ("Tile", (2, 0), 0, {"r": np.array([2, 3])}, {}),
+        ("Tile", (0, 3), 1, {"r": np.array([2, 3])}, {}),
+        ("DepthToSpace", (1, 4, 0, 2), 0, {}, {"blocksize": 2}),
+        ("SpaceToDepth", (1, 0, 2, 2), 2, {}, {"blocksize": 2}),
+    ],
+)
+def test_known_axes_without_elements_beside_a_dynamic_one(operator, shape, dynamic, constants, attributes):
+    given = {"x": floats(*shape)}
+    model = one(operator, given, constants, **attributes)
+    model.graph.input[0].type.tensor_type.shape.dim[dynamic].dim_param = "n"
+    check(model, given)
+
+
 @pytest.mark.parametrize("operator", ["Max", "Min", "Sum", "Mean"])
 def test_several_operands_without_elements(operator):
     """An extent of 1 broadcasts to 0."""

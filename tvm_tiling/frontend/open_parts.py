@@ -132,7 +132,11 @@ def tiled(bb: relax.BlockBuilder, shapes: OpenShapes, data: relax.Expr, repeats:
     for count in repeats:
         shapes.require_at_least(count, 0)
     shape = [shapes.product(pair) for pair in zip(extents, repeats, strict=True)]
-    same = [isinstance(count, int) and count == 1 for count in repeats]
+    # Axes that are not repeated or have no elements: a remainder by 0 is an error.
+    same = [
+        (isinstance(count, int) and count == 1) or (isinstance(extent, int) and extent == 0)
+        for count, extent in zip(repeats, extents, strict=True)
+    ]
 
     def repeated(x: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:

@@ -7,6 +7,7 @@ operators.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -220,15 +221,36 @@ class EyeLike(tvm_onnx.OnnxOpConverter):
         return relax.const(np.eye(rows, columns, attr.get("k", 0)).astype(dtype), dtype)
 
 
+def _no_pixels(data: relax.Expr, shape: Sequence[Any]) -> relax.Expr | None:
+    """A result of this shape if the images have an extent of 0, which Relax's reshape reads as "keep the extent"; None
+    for others."""
+    if all(not isinstance(extent, int) or extent for extent in extents_of(data)):
+        return None
+    return op.zeros(relax.ShapeExpr(list(shape)), dtype_of(data))
+
+
+class DepthToSpace(tvm_onnx.DepthToSpace):
+    """Depth to space, including images without elements."""
+
+    @classmethod
+    def _impl_v11(cls, bb, inputs, attr, params):
+        block, (n, c, h, w) = int(attr["blocksize"]), extents_of(inputs[0])
+        nothing = _no_pixels(inputs[0], (n, c // block**2, h * block, w * block))
+        return super()._impl_v11(bb, inputs, attr, params) if nothing is None else nothing
+
+
 class SpaceToDepth(tvm_onnx.SpaceToDepth):
-    """Space to depth; in CRD order (from version 28) the channel precedes the position in the block."""
+    """Space to depth, including images without elements; in CRD order (from version 28) the channel precedes the
+    position in the block."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
+        block, (n, c, h, w) = int(attr["blocksize"]), extents_of(inputs[0])
+        nothing = _no_pixels(inputs[0], (n, c * block * block, h // block, w // block))
+        if nothing is not None:
+            return nothing
         if attr.get("mode", b"DCR") in (b"DCR", "DCR"):
             return super()._impl_v1(bb, inputs, attr, params)
-        block = int(attr["blocksize"])
-        n, c, h, w = shape_of(inputs[0])
         blocks = bb.emit(op.reshape(inputs[0], (n, c, h // block, block, w // block, block)))
         moved = bb.emit(op.permute_dims(blocks, [0, 1, 3, 5, 2, 4]))
         return op.reshape(moved, (n, c * block * block, h // block, w // block))
@@ -373,6 +395,7 @@ CONVERTERS: dict[str, Any] = {
     "BatchNormalization": BatchNormalization,
     "BitCast": BitCast,
     "CumProd": CumProd,
+    "DepthToSpace": DepthToSpace,
     "Det": Det,
     "Dropout": Dropout,
     "Expand": Expand,
