@@ -26,6 +26,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.gemm.one_order import FEW_BLOCKS
 from ..decide.tiling import GemmTiling
+from ..hardware.cpu import CACHE_LINE
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.dot import packed_a, packed_b
 from ..lowering.loops import by_edge, share, when
@@ -58,7 +59,6 @@ from ..operand_types import element_bytes
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
-LINE = 64  # bytes of a cache line
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class GemmEmitter:
         """Elements between two panels of a task's own block of B: an odd number of cache lines. A row of B is written
         to all panels at once, which would evict each other from L1 if they started in the same set.
         """
-        line = LINE // element_bytes(self.engine.operand)
+        line = CACHE_LINE // element_bytes(self.engine.operand)
         return (-(-self.layout.size // line) | 1) * line
 
     @property

@@ -22,12 +22,11 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.rnn.recurrence import Recurrence, RecurrenceTiling, decide_recurrence
-from ..hardware.description import Cpu
+from ..hardware.cpu import CACHE_LINE, Cpu
 from ..lowering.arithmetic import clamped
 from ..lowering.dot import as_held, from_held
 from ..lowering.gate_math import Value, falling, rising
 from ..lowering.loops import by_edge, share, when
-from ..lowering.prefetch import LINE as LINE_BYTES
 from ..lowering.prefetch import ask
 from ..lowering.prim_func import ScheduledOperator, root, write_function
 from ..lowering.recurrent_loops import declare
@@ -39,7 +38,7 @@ from ..operand_types import held_as
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
 KIND = "float32"
-LINE = LINE_BYTES // 4  # elements
+LINE = CACHE_LINE // 4  # elements
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -333,3 +334,8 @@ def test_nothing_is_installed_as_schedules():
         n for n, p in MODULES.items() for i in imports(n, p.read_text(), is_package(n)) if i.startswith("schedules")
     ]
     assert absolute == []
+
+
+def test_the_size_of_a_cache_line_is_stated_once():
+    stated = [name for name, path in modules().items() if re.search(r"^\w*LINE\w* = 64\b", path.read_text(), re.M)]
+    assert stated == ["tvm_tiling.hardware.cpu"]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .cpu import Cache
+from .cpu import CACHE_LINE, Cache
 from .microarchitecture import KIB, Microarchitecture
 from .usable import parse_cpu_list, read_text
-
-LINE = 64  # bytes, if the system does not report it
 
 
 def parse_size(text: str) -> int:
@@ -37,7 +35,7 @@ def read_caches(
         ways = _positive(read_text(index / "ways_of_associativity"))
         line = _positive(read_text(index / "coherency_line_size"))
         if line == 0:
-            line = LINE
+            line = CACHE_LINE
             assumed.append(f"caches.l{level}.line")
         if ways == 0 or size % (ways * line):
             ways = _typical(core, level, cores).ways
@@ -64,6 +62,6 @@ def _positive(text: str) -> int:
 def _typical(core: Microarchitecture, level: int, cores: int) -> Cache:
     if level <= 2:
         kib, ways = core.l1 if level == 1 else core.l2
-        return Cache(level=level, size=kib * KIB, ways=ways, line=LINE)
+        return Cache(level=level, size=kib * KIB, ways=ways, line=CACHE_LINE)
     kib, ways = core.l3 if core.l3[0] else (KIB, 16)
-    return Cache(level=level, size=kib * KIB * cores, ways=ways, line=LINE, cores=cores)
+    return Cache(level=level, size=kib * KIB * cores, ways=ways, line=CACHE_LINE, cores=cores)

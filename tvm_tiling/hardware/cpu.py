@@ -15,6 +15,7 @@ ARCHITECTURES = ("x86_64", "aarch64")
 # llvm-mca this reaches 0.74 of the multiply-adds per cycle of four NEON units on Neoverse V1.
 VECTOR_BITS = {"x86_64": (128, 256, 512), "aarch64": (128,)}
 ASSUMED_MHZ = 3000.0  # if the system hides the clock
+CACHE_LINE = 64  # bytes, of all described CPUs; kernels assume it, and detection if the system hides the size
 
 
 @dataclass(frozen=True, kw_only=True)

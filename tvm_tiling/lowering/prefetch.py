@@ -14,7 +14,7 @@ with 3 x 3 taps, the weights in memory.
 
 From how many rows on that pays is a cost of the processor (`prefetching_rows`). 8 x 1024 x 4096 takes 582 without and
 666 with prefetch on a Zen 4; with its weights in memory, 14 x 1024 x 4096 takes 900 and 405 on the Xeon. A prefetch
-never faults, so prefetching past the end is harmless.
+never faults, so prefetching past the end is harmless; with longer cache lines, half of the prefetches are redundant.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from tvm.ir import Call
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 from tvm.target.codegen import llvm_lookup_intrinsic_id
 
+from ..hardware.cpu import CACHE_LINE
+
 Index: TypeAlias = tirx.Expr | int
 
 PREPACKED = 65536  # distance in bytes; 4 KB to 128 KB were tried
-LINE = 64  # bytes; on machines with longer lines half of the prefetches are redundant
 
 
 def prefetch(buffer: tirx.Var, start: Index, elements: int) -> None:
     """Prefetch to L2 what is PREPACKED bytes ahead of the `elements` elements starting at `start`."""
     size = tvm.DataType(str(buffer.dtype)).bits // 8
-    for line in range(PREPACKED, PREPACKED + elements * size, LINE):
+    for line in range(PREPACKED, PREPACKED + elements * size, CACHE_LINE):
         ask(buffer, [start + line // size], cache=2)
 
 

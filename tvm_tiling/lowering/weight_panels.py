@@ -16,9 +16,9 @@ from typing import TypeAlias
 import numpy as np
 
 from ..decide.gemm.blocked import BlockedProduct
+from ..hardware.cpu import CACHE_LINE
 from ..runtime.pages import zeros
 
-LINE = 64
 # By the bits of a weight: weights, and words of a lane, that are decoded together.
 UNITS = {4: (8, 1), 6: (16, 3), 8: (4, 1)}
 _AT_ONCE = 1 << 20  # weights that are packed at a time, so that they stay in a cache
@@ -177,7 +177,7 @@ class Panels:
     def size(self) -> int:
         """Bytes of a panel."""
         used = self.tail + (self.nr * self.product.blocks if self.product.encoding.zero_points else 0)
-        return -(-(used + 2 * self.nr * self.product.factors * self.groups) // LINE) * LINE
+        return -(-(used + 2 * self.nr * self.product.factors * self.groups) // CACHE_LINE) * CACHE_LINE
 
     @property
     def shape(self) -> tuple[int, int]:

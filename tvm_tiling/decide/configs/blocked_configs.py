@@ -11,14 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ...hardware.cpu import CACHE_LINE
 from ...workload import ConvWorkload, GemmWorkload
 from ..conv.conv_tiling import ConvTiling
 from ..conv.cpu_conv import as_product
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, GemmTiling
-
-# Cache line size in bytes of every described CPU.
-LINE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +66,7 @@ class BlockedProduct:
         depth = ceil_div(self.k, self.blocks)
         row_tail, column_tail, lane_tail = self.m % self.rows, self.n % panel, self.n % self.lanes
         # Two cores write the cache lines where their columns of the result meet, once per block of k.
-        meet = tn > 1 and self.n * self.out_bytes % LINE > 0
+        meet = tn > 1 and self.n * self.out_bytes % CACHE_LINE > 0
         accumulators = self.rows * self.vectors
         tile_bytes, panel_bytes, block_bytes = self.held
         return {

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from ...figures import quantity
-from ...hardware.description import Cpu
+from ...hardware.cpu import CACHE_LINE, Cpu
 from ...operand_types import element_bytes
 from ..explain import Sections
 from ..gemm.traffic import ceil_div
@@ -27,7 +27,6 @@ from ..tiling import Decision, Reason
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 FUNCTIONS = {"lstm": 5, "gru": 3, "rnn": 1}  # sigmoids and tanhs per unit
 MOST_COLUMNS = 8  # columns at once, each with its own sums
-LINE = 64  # bytes of a cache line
 MOST_BLOCKS = 4  # vectors of units of a register tile
 
 
@@ -312,5 +311,5 @@ def _meeting(r: Recurrence, cpu: Cpu, division: _Division) -> float:
         return 0.0
     if division.split == "sequences":
         return cpu.meeting / r.steps
-    lines = 4 * r.batch * r.hidden * (1 - 1 / division.cores) / LINE
+    lines = 4 * r.batch * r.hidden * (1 - 1 / division.cores) / CACHE_LINE
     return (cpu.meeting + lines * cpu.kernel_costs.state_line * cpu.mhz / 1000) * len(r.phases)
