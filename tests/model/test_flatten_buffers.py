@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from tvm import relax, te, tirx
+import tvm
+import tvm_ffi
+from tvm import relax, s_tir, te, tirx
 
 import tvm_tiling as tt
-from tvm_tiling.model.flatten_buffers import joined
+from tvm_tiling.model.flatten_buffers import flatten_buffers, joined
 
 POINTS, ELEMENTS = 24, 400
 
@@ -94,3 +96,32 @@ def test_quotient_and_remainder_of_fused_axes_add_up():
     v = tirx.Var("v", "int32")
     assert "%" not in str(joined(v * 196 + (v + 16) // 14 * 14 + (v + 2) % 14))
     assert "%" in str(joined(v * 196 + (v + 16) // 14 * 14 + (v + 3) % 14))
+
+
+def test_innermost_loops_share_a_variable_while_buffers_are_flattened(monkeypatch):
+    """TVM's pass considers every variable that it has seen for each element: its time was quadratic."""
+    seen = []
+    flatten = tirx.transform.FlattenBuffer
+
+    def loops(mod):
+        found = []
+        for func in mod.functions.values():
+            tvm_ffi.structural_walk(func.body, (tirx.For, found.append))
+        return found
+
+    def watched():
+        return lambda mod: seen.append(loops(mod)) or flatten()(mod)
+
+    monkeypatch.setattr(tirx.transform, "FlattenBuffer", watched)
+    a = te.placeholder((4, 8), name="a")
+    stages = [a]
+    for number in range(20):
+        last = stages[-1]
+        stages.append(te.compute((4, 8), lambda i, j: last[i, j] + 1, f"s{number}"))  # noqa: B023 - called at once
+    func = te.create_prim_func([a, stages[-1]]).with_attr("global_symbol", "main")
+    plain = s_tir.transform.LowerOpaqueBlock()(s_tir.transform.ConvertBlocksToOpaque()(tvm.IRModule({"main": func})))
+    made = loops(flatten_buffers(plain))
+    assert len(made) == len({loop.loop_var for loop in made}) == 40
+    assert len({loop.loop_var for loop in seen[0]}) == 21
+    monkeypatch.undo()
+    assert tvm_ffi.structural_equal(flatten_buffers(plain)["main"], tirx.transform.FlattenBuffer()(plain)["main"])

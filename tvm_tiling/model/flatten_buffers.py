@@ -8,8 +8,9 @@ afterwards. What is left to simplify then are quotients and remainders that add 
 of fused axes do: without that, neighbouring elements would not be seen to be adjacent, and vectors would be loaded
 element by element.
 
-FlattenBuffer keeps every loop that it has seen, and considers all of them for each element: its time grows with the
-product of both. So loops whose buffers all have one axis already, such as those of microkernels, are hidden too.
+FlattenBuffer keeps the variable of every loop that it has seen, and considers all of them for each element: its time
+grows with the product of both. So loops whose buffers all have one axis already, such as those of microkernels, are
+hidden too, and innermost loops of equal bounds share one variable meanwhile.
 """
 
 from __future__ import annotations
@@ -60,11 +61,13 @@ def _is_declared(func: tirx.PrimFunc) -> bool:
 
 
 class _Hidden:
-    """The parts hidden from FlattenBuffer: dividends, and the statements in `loops`, by index."""
+    """The parts hidden from FlattenBuffer: dividends, the statements in `loops`, by index, and the variables of
+    innermost loops, by type and bounds."""
 
     def __init__(self, *, loops_too: bool) -> None:
         self.dividends, self.loops_too = False, loops_too
         self.loops: list[tirx.Stmt] = []
+        self._shared: dict[tuple[str, int, int], tirx.Var] = {}
         self._known: dict[tirx.Var, bool] = {}  # by variable
         self._visits = (
             (TensorLoad, lambda load: self._visit(load.source)),
@@ -75,12 +78,15 @@ class _Hidden:
     def without(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function with these parts hidden."""
         body = self._without_flat_loops(func.body)[0] if self.loops_too else func.body
-        return tvm_ffi.structural_map(func.with_body(body), ((tirx.FloorDiv, tirx.FloorMod), self._hide))
+        visits = [((tirx.FloorDiv, tirx.FloorMod), self._hide), (tirx.For, self._with_shared_variable)]
+        return tvm_ffi.structural_map(func.with_body(body), visits)
 
     def shown(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function with the hidden parts restored."""
         if self.dividends:
             func = tvm_ffi.structural_map(tvm_ffi.structural_map(func, (Call, _show)), (tirx.Add, joined))
+        if self._shared:
+            func = tvm_ffi.structural_map(func, (tirx.For, self._with_own_variable))
         return tvm_ffi.structural_map(func, (tirx.Evaluate, self._loop)) if self.loops else func
 
     def _hide(self, quotient: Quotient) -> Quotient:
@@ -88,6 +94,22 @@ class _Hidden:
             return quotient
         self.dividends = True
         return type(quotient)(Call(_HIDDEN, [quotient.a], ret_ty=quotient.a.ty), quotient.b)
+
+    def _with_shared_variable(self, loop: tirx.For) -> tirx.For:
+        """A loop over the variable that innermost loops of its bounds share."""
+        if not isinstance(loop.min, tirx.IntImm) or not isinstance(loop.extent, tirx.IntImm):
+            return loop
+        inner = ((tirx.For, lambda _: _FOUND), (tirx.Evaluate, lambda stmt: _FOUND if _is_placeholder(stmt) else None))
+        if tvm_ffi.structural_walk(loop.body, inner) is not None:
+            return loop
+        kind = str(loop.loop_var.ty)
+        key = kind, int(loop.min), int(loop.extent)
+        return _over(loop, self._shared.setdefault(key, tirx.Var(loop.loop_var.name, kind)))
+
+    def _with_own_variable(self, loop: tirx.For) -> tirx.For:
+        if not any(loop.loop_var.same_as(shared) for shared in self._shared.values()):
+            return loop
+        return _over(loop, tirx.Var(loop.loop_var.name, str(loop.loop_var.ty)))
 
     def _without_flat_loops(self, stmt: tirx.Stmt) -> tuple[tirx.Stmt, bool]:
         """(the statement with flat loops replaced by placeholder calls, whether it is flat itself)."""
@@ -125,10 +147,7 @@ class _Hidden:
         return tirx.Evaluate(tirx.call_extern("int32", _LOOP, len(self.loops) - 1))
 
     def _loop(self, stmt: tirx.Evaluate) -> tirx.Stmt:
-        call = stmt.value
-        if isinstance(call, Call) and len(call.args) == 2 and getattr(call.args[0], "value", None) == _LOOP:
-            return self.loops[int(call.args[1])]
-        return stmt
+        return self.loops[int(stmt.value.args[1])] if _is_placeholder(stmt) else stmt
 
     def _is_flat(self, part: tirx.Stmt | Expr) -> bool:
         """Return whether all buffers in a leaf or expression have one contiguous axis of static length. Excludes
@@ -145,6 +164,17 @@ class _Hidden:
         if flat is None:
             flat = self._known[variable] = not tirx.is_buffer_var(variable) or _stays(variable)
         return None if flat else _FOUND
+
+
+def _is_placeholder(stmt: tirx.Evaluate) -> bool:
+    call = stmt.value
+    return isinstance(call, Call) and len(call.args) == 2 and getattr(call.args[0], "value", None) == _LOOP
+
+
+def _over(loop: tirx.For, variable: tirx.Var) -> tirx.For:
+    """The same loop over another variable."""
+    body = tvm_ffi.structural_map(loop.body, (tirx.Var, lambda var: variable if var.same_as(loop.loop_var) else var))
+    return tirx.For(variable, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations, loop.step)
 
 
 def _stays(buffer: tirx.Var) -> bool:
