@@ -17,6 +17,7 @@ from tvm import relax
 
 import tvm_tiling as tt
 from tvm_tiling.errors import ModelFormatError, TilingError
+from tvm_tiling.model import cache_folder
 from tvm_tiling.model.cache import CompileCache
 from tvm_tiling.model.cache_folder import PARTIAL_SECONDS, CacheFolder, cache_limit
 from tvm_tiling.runtime.native_file import foreign
@@ -180,6 +181,25 @@ def test_partial_files_of_killed_processes_are_removed_and_those_being_written_a
         fcntl.flock(held, fcntl.LOCK_SH)
         folder.make_space()
         assert [path.exists() for path in partial] == [False, True, True]
+
+
+def test_a_process_reads_the_folder_once_a_minute_and_counts_what_it_writes_meanwhile(tmp_path, monkeypatch):
+    """A compilation read all files of the cache six times."""
+    scans, scandir = [], os.scandir
+    monkeypatch.setattr(cache_folder.os, "scandir", lambda path: scans.append(path) or scandir(path))
+    for number in range(5):
+        folder = CacheFolder(tmp_path, limit=1000)
+        folder.used(kept(folder, str(number), 100))
+        folder.make_space()
+    assert len(scans) == 2  # partial files, and the others
+    monkeypatch.setattr(cache_folder, "SCAN_SECONDS", 0.0)
+    folder.used()
+    assert len(scans) == 4
+    monkeypatch.setattr(cache_folder, "SCAN_SECONDS", 60.0)
+    for number in range(5, 10):
+        folder.used(kept(folder, str(number), 110))
+        folder.make_space()
+    assert folder.held().bytes <= 1000 and not (tmp_path / f"{'0' * 64}.tar").exists()
 
 
 def test_a_cache_below_its_limit_and_without_room(tmp_path, saved):

@@ -5,6 +5,9 @@ of any other file in the directory, so that a clock that was set back does not m
 
 A process killed while writing leaves a partial file, whose lock the system releases; so partial files without a lock
 are removed, once they are older than the time between the creation of a file and its lock.
+
+Reading a directory of 25,000 files takes a tenth of a second. A process does it once a minute at most, and counts what
+it writes meanwhile.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ KERNEL_SUFFIX = ".kernel"
 LIMIT = 4 << 30  # bytes
 NOWHERE = Path(os.devnull) / "tvm-tiling"  # a path that never exists: the cache of a user without a home directory
 PARTIAL_SECONDS = 60.0
+SCAN_SECONDS = 60.0  # how long the contents are taken to be those of the last scan and what this process has used since
 _OURS = re.compile(rf"[0-9a-f]{{64}}({'|'.join(map(re.escape, (SUFFIX, ASKED, KERNEL_SUFFIX)))})")
 _PARTIAL = re.compile(rf"\.{_OURS.pattern}\.[a-z0-9_]{{8}}")  # as named by whole_file
 _SIZE = re.compile(r"(\d+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -60,6 +64,18 @@ class Held:
     bytes: int
 
 
+@dataclass
+class _Scan:
+    """What a scan of a directory found: total bytes, the latest modification time, and the moment of the scan."""
+
+    bytes: int
+    latest: int
+    at: float
+
+
+_SCANS: dict[Path, _Scan] = {}
+
+
 class CacheFolder:
     """A directory of files by key, with at most `limit` bytes. Other files in it are ignored."""
 
@@ -79,37 +95,54 @@ class CacheFolder:
     def held(self) -> Held:
         """The current contents."""
         files = self._files()
-        models, kernels = (sum(path.name.endswith(suffix) for path in files) for suffix in (SUFFIX, KERNEL_SUFFIX))
+        models, kernels = (sum(path.endswith(suffix) for path in files) for suffix in (SUFFIX, KERNEL_SUFFIX))
         return Held(models, kernels, sum(status.st_size for status in files.values()))
 
     def used(self, *paths: Path) -> None:
         """Record that these files are used now."""
-        latest = max((status.st_mtime_ns for status in self._files().values()), default=0)
-        moment = max(time.time_ns(), latest + 1)
+        scan = self._recent()
+        moment = scan.latest = max(time.time_ns(), scan.latest + 1)
         for path in paths:
             with contextlib.suppress(OSError):
                 os.utime(path, ns=(moment, moment))
+                scan.bytes += path.stat().st_size  # twice for a file that was there already: an upper bound
 
     def make_space(self) -> None:
-        """Remove abandoned partial files, then the least recently used files, until the rest is within the limit."""
-        self._remove_partial()
-        files = sorted(self._files().items(), key=lambda item: item[1].st_mtime_ns)
-        total = sum(status.st_size for _, status in files)
-        for path, status in files:
-            if total <= self.limit:
-                return
+        """If the files exceed the limit, remove the least recently used ones until an eighth of it is free."""
+        if self._recent().bytes <= self.limit:
+            return
+        total = self._scan().bytes
+        if total <= self.limit:
+            return
+        for path, status in sorted(self._files().items(), key=lambda item: item[1].st_mtime_ns):
+            if total <= self.limit - self.limit // 8:
+                break
             # A process with this file open, or its library mapped, keeps it.
             with contextlib.suppress(OSError):
-                path.unlink()
+                os.unlink(path)
                 total -= status.st_size
+        _SCANS[self.path].bytes = total
 
-    def _files(self) -> dict[Path, os.stat_result]:
+    def _recent(self) -> _Scan:
+        """The last scan of this process with what it has used since, or a new one."""
+        scan = _SCANS.get(self.path)
+        return scan if scan is not None and time.monotonic() - scan.at < SCAN_SECONDS else self._scan()
+
+    def _scan(self) -> _Scan:
+        """Remove abandoned partial files, and return what the others are."""
+        self._remove_partial()
+        files = self._files().values()
+        latest = max((status.st_mtime_ns for status in files), default=0)
+        scan = _SCANS[self.path] = _Scan(sum(status.st_size for status in files), latest, time.monotonic())
+        return scan
+
+    def _files(self) -> dict[str, os.stat_result]:
         found = {}
         with contextlib.suppress(OSError), os.scandir(self.path) as entries:
             for entry in entries:
                 if _OURS.fullmatch(entry.name):
                     with contextlib.suppress(OSError):  # another process may have removed it
-                        found[Path(entry.path)] = entry.stat(follow_symlinks=False)
+                        found[entry.path] = entry.stat(follow_symlinks=False)
         return found
 
     def _remove_partial(self) -> None:
