@@ -4,9 +4,13 @@ Idle threads of every library spin before they sleep: OpenBLAS threads for 26 ms
 paired benchmark they would occupy the cores that the other side needs. Every library is therefore configured, before it
 is loaded, to put idle threads to sleep after about 1 ms: they are still awake for the next call of the same sample, and
 asleep before the other side's turn.
+
+With the variable TVM_NUM_THREADS set, every library gets that number of threads, as this package does.
 """
 
 import os
+
+from tvm_tiling.runtime.threads import default_thread_count, requested_thread_count
 
 SPINNING = {
     "OPENBLAS_THREAD_TIMEOUT": "21",  # 2^21 cycles
@@ -14,8 +18,14 @@ SPINNING = {
     "TVM_THREAD_POOL_SPIN_COUNT": "3000",  # calls of sched_yield
 }
 
+# Of libraries without another interface (NumPy), or that start threads when they are loaded.
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
 for _name, _value in SPINNING.items():
     os.environ.setdefault(_name, _value)
+if requested_thread_count() is not None:
+    for _name in THREADS:
+        os.environ.setdefault(_name, str(default_thread_count()))
 
 
 def spinning() -> dict[str, str]:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tvm_tiling.measure import Condition, Side, Status, StopRule, first_line, machine_record, paired
-from tvm_tiling.runtime.threads import own_core, usable_core_count
+from tvm_tiling.runtime.threads import default_thread_count, own_core
 
 from .onnx_networks import NETWORKS, with_random_weights
 from .peers.onnxruntime_peer import session_options
@@ -78,7 +78,7 @@ def torch_subject(module: Any, given: Sequence[Any]) -> Subject:
     """Prepare a module with its inputs for onnxruntime and PyTorch; its outputs are a tensor or a tuple of tensors."""
     import torch
 
-    torch.set_num_threads(usable_core_count())
+    torch.set_num_threads(default_thread_count())
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

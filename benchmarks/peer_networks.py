@@ -21,7 +21,7 @@ from typing import Any
 
 from tvm_tiling.cli.table import print_table
 from tvm_tiling.measure import machine_record
-from tvm_tiling.runtime.threads import usable_core_count
+from tvm_tiling.runtime.threads import default_thread_count
 
 from . import zoo
 from .network_files import Network
@@ -62,7 +62,7 @@ def measure(network: Network, peers: Sequence[type[NetworkPeer]], rounds: int, s
     latency."""
     entry: dict[str, Any] = {"network": network.name, "batch": network.batch}
     network.write()
-    players = [Player(peer, network, usable_core_count()) for peer in (OurNetwork, *peers)]
+    players = [Player(peer, network, default_thread_count()) for peer in (OurNetwork, *peers)]
     try:
         for player in players:
             player.ask(CONVERT, CONVERT_SECONDS)

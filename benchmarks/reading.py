@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tvm_tiling.runtime.threads import usable_core_count
+from tvm_tiling.runtime.threads import default_thread_count
 
 
 def reader(size: int) -> Callable[[], float]:
-    """Return a function that sums `size` bytes of float32, divided over all usable cores."""
+    """Return a function that sums `size` bytes of float32, divided over as many threads as this package uses."""
     import numba
 
-    cores = usable_core_count()
+    cores = default_thread_count()
 
     def summed(values: Any) -> float:
         sums = np.zeros(cores)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from .hardware.description import Hardware
-from .runtime.threads import usable_core_count
+from .runtime.threads import default_thread_count
 
 Run = Callable[[], object]
 
@@ -406,7 +406,7 @@ def machine_record(hardware: Hardware | None = None) -> dict[str, Any]:
         "cpu": _cpu_model(),
         "arch": platform.machine(),
         "system": platform.system(),
-        "cores": usable_core_count(),
+        "cores": default_thread_count(),
         "caches": [
             {"level": c.level, "size": c.size, "ways": c.ways, "line": c.line, "cores": c.cores} for c in cpu.caches
         ]

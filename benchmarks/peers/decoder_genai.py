@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tvm_tiling.runtime.threads import usable_core_count
+from tvm_tiling.runtime.threads import default_thread_count
 
 from ..language_graph import Decoder
 from .decoder import Step
@@ -26,7 +26,7 @@ def _config(sizes: Decoder, file: str) -> dict:
             "vocab_size": sizes.words,
             "context_length": sizes.most,
             "decoder": {
-                "session_options": {"intra_op_num_threads": usable_core_count(), "provider_options": []},
+                "session_options": {"intra_op_num_threads": default_thread_count(), "provider_options": []},
                 "filename": file,
                 "head_size": sizes.head,
                 "hidden_size": sizes.width,

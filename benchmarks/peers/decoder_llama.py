@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tvm_tiling.runtime.threads import usable_core_count
+from tvm_tiling.runtime.threads import default_thread_count
 
 from ..language_graph import Decoder
 from .decoder import Step
@@ -26,7 +26,7 @@ class LlamaDecoder:
     def step(self, past: np.ndarray, new: np.ndarray) -> Step:
         import llama_cpp
 
-        cores, every = usable_core_count(), len(past) + len(new)
+        cores, every = default_thread_count(), len(past) + len(new)
         model = llama_cpp.Llama(
             str(self.path), n_ctx=every + 64, n_batch=every, n_threads=cores, n_threads_batch=cores, verbose=False
         )

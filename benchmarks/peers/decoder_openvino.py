@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tvm_tiling.runtime.threads import usable_core_count
+from tvm_tiling.runtime.threads import default_thread_count
 
 from ..language_graph import Decoder
 from .decoder import Step
@@ -30,7 +30,7 @@ class OpenVinoDecoder:
         settings = {
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": 1,
-            "INFERENCE_NUM_THREADS": usable_core_count(),
+            "INFERENCE_NUM_THREADS": default_thread_count(),
         }
         self.model = core.compile_model(core.read_model(folder / self.file), "CPU", settings)
 

@@ -12,14 +12,14 @@ from .network import NetworkPeer, Run
 
 
 class OurNetwork(NetworkPeer):
-    """An executable on all usable cores."""
+    """An executable of this package."""
 
     name: ClassVar[str] = "ours"
     needs: ClassVar[tuple[str, ...]] = ("tvm",)
 
     @classmethod
     def load(cls, network: Network, cores: int) -> Run:
-        executable = tt.compile(_model(network), cache=False)
+        executable = tt.compile(_model(network), threads=cores, cache=False)
         inputs = network.inputs()
 
         def run() -> Any:

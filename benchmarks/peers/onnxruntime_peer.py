@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tvm_tiling.runtime.threads import usable_core_count
+from tvm_tiling.runtime.threads import default_thread_count
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from ..operands import ConvOperands, GemmOperands
@@ -104,13 +104,13 @@ def _attributes(w: ConvWorkload) -> dict[str, Any]:
 
 
 def session_options() -> Any:
-    """Return options for all cores and for threads that spin for 1 ms after a run, like those of all peers
+    """Return options for as many threads as this package uses, which spin for 1 ms after a run, like those of all peers
     (benchmarks/__init__.py): awake for the next run of a sample, asleep in our turn. By default they spin for 40 ms;
     without spinning, or with spinning stopped at the end of a run, LSTM 128 took 1.3 to 1.5 times as long."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = usable_core_count()
+    options.intra_op_num_threads = default_thread_count()
     options.add_session_config_entry("session.intra_op.spin_duration_us", "1000")
     return options
 

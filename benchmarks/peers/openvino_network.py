@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tvm_tiling.runtime.threads import usable_core_count
+from tvm_tiling.runtime.threads import default_thread_count
 
 from ..network_files import Network
 from .network import NetworkPeer, Run
@@ -25,8 +25,9 @@ def available() -> bool:
 def openvino_network(
     content: bytes, inputs: Sequence[np.ndarray], precision: str | None = None
 ) -> Callable[[], list[np.ndarray]]:
-    """Return a function that runs the model on these inputs with all usable cores, one run at a time, and returns its
-    outputs, which the next run overwrites. `precision` is one of PRECISIONS; None selects OpenVINO's default."""
+    """Return a function that runs the model on these inputs with as many threads as this package uses, one run at a
+    time, and returns its outputs, which the next run overwrites. `precision` is one of PRECISIONS; None selects
+    OpenVINO's default."""
     import openvino
 
     core = openvino.Core()
@@ -36,7 +37,7 @@ def openvino_network(
     settings: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
-        "INFERENCE_NUM_THREADS": usable_core_count(),
+        "INFERENCE_NUM_THREADS": default_thread_count(),
     }
     if precision is not None:
         settings["INFERENCE_PRECISION_HINT"] = PRECISIONS[precision]

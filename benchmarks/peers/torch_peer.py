@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm_tiling.runtime.threads import usable_core_count
+from tvm_tiling.runtime.threads import default_thread_count
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from ..operands import ConvOperands, GemmOperands
@@ -34,7 +34,7 @@ class Torch(Peer):
     def prepare(self, operands: GemmOperands | ConvOperands, packed: bool) -> Prepared:
         import torch
 
-        torch.set_num_threads(usable_core_count())
+        torch.set_num_threads(default_thread_count())
         if isinstance(operands, ConvOperands):
             return quickest(torch_conv.ways(operands, packed))
         a, b = as_tensor(operands.a), as_tensor(operands.b)

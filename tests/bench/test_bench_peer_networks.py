@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,7 +18,9 @@ from benchmarks.network_files import INPUTS, MODEL, OUTPUTS, Network, save
 from benchmarks.peers.network import NetworkPeer, Run, missing
 from benchmarks.peers.network_onnxruntime import OnnxRuntimeNetwork
 from benchmarks.peers.network_ours import OurNetwork
+from benchmarks.peers.onnxruntime_peer import session_options
 from benchmarks.turns import LOAD, Player, distance, take_turns
+from tvm_tiling.runtime import threads
 
 NAME = "squeezenet"  # of the onnx package: read from its file, not built
 
@@ -72,6 +76,31 @@ def test_libraries_take_turns_and_ours_is_compared_with_each(network):
     assert libraries["ending"]["reason"] == "its process ended with 3"
     best = peer_networks.fastest(entry)
     assert best is not None and best[0] == "onnxruntime"
+
+
+def test_every_library_gets_the_number_of_threads_of_the_variable(network, monkeypatch):
+    monkeypatch.setattr(threads, "_ASKED_FOR", "3")
+    for cores, wanted in ((8, 3), (2, 2)):
+        given = []
+        monkeypatch.setattr(threads, "usable_core_count", lambda cores=cores: cores)
+        monkeypatch.setattr(peer_networks, "Player", lambda peer, _, count, given=given: given.append(count))
+        with pytest.raises(AttributeError):  # None in place of a player
+            peer_networks.measure(network, [OnnxRuntimeNetwork], rounds=1, seconds=0.0)
+        assert given == [wanted, wanted]
+        assert session_options().intra_op_num_threads == wanted
+
+
+@pytest.mark.parametrize(("variables", "wanted"), [({"TVM_NUM_THREADS": "1"}, "1 1"), ({}, "None None")])
+def test_libraries_without_an_interface_for_threads_get_variables(variables, wanted):
+    names = ("TVM_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    code = (
+        "import benchmarks, os, sys; assert 'numpy' not in sys.modules;"
+        "print(*map(os.environ.get, ('OPENBLAS_NUM_THREADS', 'OMP_NUM_THREADS')))"
+    )
+    command = [sys.executable, "-c", code]
+    told = subprocess.run(command, env=environment | variables, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == wanted
 
 
 def test_a_process_that_does_not_answer_is_left(network):

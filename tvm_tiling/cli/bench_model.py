@@ -11,7 +11,7 @@ from ..errors import TilingError, WorkloadError
 from ..figures import count, scaled
 from ..hardware import Hardware
 from ..measure import Condition, Paired, Side, StopRule, machine_record, paired
-from ..runtime.threads import own_core, usable_core_count
+from ..runtime.threads import default_thread_count, own_core
 from .model_options import ModelOptions, inputs_of, is_executable, opened
 from .output import print_json, working
 from .table import print_report
@@ -135,11 +135,11 @@ def beside_onnxruntime(model: str | bytes, executable: Executable, inputs: Mappi
 
 
 def onnxruntime_run(model: str | bytes, inputs: Mapping[str, Any]) -> Any:
-    """A function that runs the model on all cores and returns its outputs in order."""
+    """A function that runs the model on as many threads as this package uses, and returns its outputs in order."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = usable_core_count()
+    options.intra_op_num_threads = default_thread_count()
     options.log_severity_level = 3
     try:
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -17,7 +17,7 @@ from typing import Any
 from ..decide.tiling import GemmTiling
 from ..measure import Condition, Paired, Side, StopRule, paired
 from ..runtime.launcher import use_all_cores
-from ..runtime.threads import bind_workers, own_core, usable_core_count
+from ..runtime.threads import bind_workers, default_thread_count, own_core
 from .demo_rival import SLOW, DemoError, Progress, few_pairs, middle_half
 from .table import print_table
 
@@ -240,7 +240,7 @@ def _numpy(arrays: list[Any]) -> Rival:
 def _torch(arrays: list[Any]) -> Rival:
     import torch
 
-    torch.set_num_threads(usable_core_count())
+    torch.set_num_threads(default_thread_count())
     a, b, *bias = (torch.from_numpy(array) for array in arrays)
     out = torch.empty(a.shape[0], b.shape[1])
 

@@ -66,6 +66,12 @@ def requested_thread_count() -> int | None:
     return None
 
 
+def default_thread_count() -> int:
+    """The number of threads of a model for which none is given: TVM_NUM_THREADS, but at most the available cores."""
+    cores = usable_core_count()
+    return min(requested_thread_count() or cores, cores)
+
+
 def thread_count(threads: int | None, most: int) -> int:
     """The number of threads to use, at most `most` and one for each hardware thread available: `threads`, by default
     TVM_NUM_THREADS or the number of available cores. Raises WorkloadError for an invalid number."""
