@@ -36,7 +36,7 @@ LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 # Beyond these bounds exp is infinite or zero; within them, 2^n is a product of two normal numbers.
 _EXP_LEAST, _EXP_MOST = -104.0, 89.0
 EXP_POLYNOMIAL = (1.3814598593e-3, 8.3687169665e-3, 4.1668388053e-2, 1.6666520631e-1, 4.9999993448e-1)
-# e^-x is negligible beside 1 above 70; below -104 the sigmoid is 0. Within these bounds, e^-x / 2^24 is a normal number.
+# e^-x is negligible beside 1 above 70; below -104 the sigmoid is 0. Within these bounds e^-x / 2^24 is a normal number.
 _SIGMOID_LEAST, _SIGMOID_MOST, _SIGMOID_POWER = -104.0, 70.0, 24
 _TANH_BOUND = 9.25  # beyond, tanh is 1
 _LOG = (
