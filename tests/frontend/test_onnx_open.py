@@ -144,3 +144,17 @@ def test_attention_to_dynamic_values_after_constant_ones():
         shape = helper.make_tensor_type_proto(1, sizes).tensor_type.shape
         value.type.tensor_type.shape.CopyFrom(shape)
     check(model, given, rtol=1e-4, atol=1e-5)
+
+
+def test_a_part_of_a_node_that_needs_a_fixed_size_is_named_after_the_node():
+    given = {"q": floats(2, 3, 4, 8)}
+    constants = {"k": floats(2, 3, 6, 8), "v": floats(2, 3, 6, 10)}
+    node = helper.make_node("Attention", ["q", "k", "v"], ["y"], name="heads")
+    model = model_of([node], given, {"y": "float32"}, constants, opset=23)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "h"
+    with pytest.raises(TilingError, match=r"node 'heads' \(Expand\): it depends on dynamic sizes of 'q' in a way that"):
+        compile_model(model, cache=False)
+    behind_data = behind(("Shape", "n", {}), ("Equal", "b0,b0", {}), ("Where", "b1,b0,b0", {}), ("Expand", "o,b2", {}),
+                         constants={"o": floats(1)})  # fmt: skip
+    with pytest.raises(TilingError, match=r"\(Expand\): it depends on the value of 'x', 'c'"):
+        compile_model(behind_data, cache=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,15 +71,17 @@ class OnnxGraph:
         kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
         self.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, value.shape))
 
-    def inputs_behind(self, names: Iterable[str]) -> list[str]:
-        """Return the inputs of the model that tensors are computed from."""
+    def inputs_behind(self, names: Iterable[str], beyond: Callable[[onnx.NodeProto], bool] | None = None) -> list[str]:
+        """Return the inputs of the model that tensors are computed from; with `beyond`, only through nodes for which it
+        is true."""
         makers = {name: node for node in self.graph.node for name in node.output}
         left, seen = list(names), set[str]()
         while left:
             name = left.pop()
             if name not in seen:
                 seen.add(name)
-                left += makers[name].input if name in makers else []
+                if name in makers and (beyond is None or beyond(makers[name])):
+                    left += makers[name].input
         return [value.name for value in self.inputs() if value.name in seen]
 
     def replace_nodes(self, nodes: list[onnx.NodeProto]) -> None:
@@ -152,8 +154,9 @@ def static_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
 
 
 def node_name(node: onnx.NodeProto) -> str:
-    """Return the name of a node in messages: its own, or its outputs."""
-    return repr(node.name or f"-> {', '.join(node.output)}")
+    """Return the name of a node in messages: its own, that of the node it is a part of, or its outputs."""
+    kept = node.doc_string if node.doc_string not in node.output else ""  # by keep_names
+    return repr(node.name or kept or f"-> {', '.join(node.output)}")
 
 
 def keep_names(model: onnx.ModelProto) -> None:

@@ -397,16 +397,33 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
 
     def _unknown_values(self, node: onnx.NodeProto) -> list[str]:
         """Return the inputs of the model that determine what must be known about a node at compile time."""
+        return self._prepared.inputs_behind(self._unknown_inputs(node))
+
+    def _unknown_inputs(self, node: onnx.NodeProto) -> list[str]:
+        """Return the inputs of a node that must be known at compile time and are not."""
         places = [place for place in VALUE_INPUTS.get(node.op_type, ()) if place < len(node.input)]
         if self._open is not None:
             places = [place for place in places if node.input[place] and self._value(node.input[place]) is None]
-        return self._prepared.inputs_behind([node.input[place] for place in places]) if places else []
+        return [node.input[place] for place in places]
+
+    def _reads_sizes(self, node: onnx.NodeProto) -> bool:
+        """Return whether the result of a node is the shape of a tensor that follows from the inputs' sizes."""
+        if self._open is None or node.op_type not in ("Shape", "Size") or not self._is_made(node.input[0]):
+            return False
+        extents = self._extents(node.input[0])
+        return extents is not None and all(self._open.extent(extent) is not None for extent in extents)
 
     def _value_refusal(self, node: onnx.NodeProto, unknown: list[str]) -> UnsupportedOperator:
+        where = f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): it depends on"
+        values = self._prepared.inputs_behind(self._unknown_inputs(node), lambda maker: not self._reads_sizes(maker))
+        if not values:
+            return UnsupportedOperator(
+                f"{where} dynamic sizes of {', '.join(map(repr, unknown))} in a way that is not supported; expected "
+                f"fixed sizes, as by shapes={{{', '.join(f'{name!r}: shape' for name in unknown)}}}"
+            )
         return UnsupportedOperator(
-            f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): it depends on the value of "
-            f"{', '.join(map(repr, unknown))}, which is not known at compile time; expected "
-            f"params={{{', '.join(f'{name!r}: value' for name in unknown)}}}"
+            f"{where} the value of {', '.join(map(repr, values))}, which is not known at compile time; expected "
+            f"params={{{', '.join(f'{name!r}: value' for name in values)}}}"
         )
 
 
