@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx.defs import onnx_opset_version
 from test_onnx_node_checks import refusal
 
 from tvm_tiling.frontend.onnx.operators import CONVERTERS
@@ -31,6 +32,7 @@ def ones(*shape):
         ("GridSample", (1, 1, 4, 4), [ones(1, 2, 2, 2)], {"mode": "square"}, "mode is 'square'; expected one of"),
         ("DepthToSpace", (1, 6, 2, 2), [], {"blocksize": 2}, "images have 6 channels; expected a multiple of"),
         ("SpaceToDepth", (1, 1, 5, 4), [], {"blocksize": 2}, "expected multiples of blocksize 2"),
+        ("DepthToSpace", (1, 4, 2, 2), [], {"blocksize": 2, "mode": "crd"}, "mode is 'crd'; expected DCR or CRD"),
         ("PRelu", (2, 3), [ones(6)], {}, "input 1 has shape (6); expected one that is broadcast to (2, 3)"),
         ("LayerNormalization", (2, 3), [ones(3), ones(1, 2, 3)], {}, "input 2 has shape (1, 2, 3); expected one that"),
         ("Einsum", (2, 3), [np.ones((3, 4))], {"equation": "ij,jk->ik"}, "have types float32, float64; expected one"),
@@ -66,6 +68,13 @@ def test_deformable_convolutions(constants, attributes, why):
 )
 def test_recurrent_layers(constants, attributes, why):
     assert why in refusal("LSTM", (4, 1, 3), constants, hidden_size=2, **attributes)
+
+
+@pytest.mark.skipif(onnx_opset_version() < 28, reason="the installed onnx has no mode of SpaceToDepth")
+def test_an_unknown_order_of_depth():
+    assert "mode is 'crd'; expected DCR or CRD" in refusal(
+        "SpaceToDepth", (1, 1, 4, 4), opset=28, blocksize=2, mode="crd"
+    )
 
 
 @pytest.mark.parametrize("axis", [2**40, 2**32 + 1, -(2**40)])

@@ -111,20 +111,22 @@ def _lrn(node: Operands) -> None:
 
 def _depth_to_space(node: Operands) -> None:
     block, images = node.attributes.get("blocksize", 1), node.shape_of(0)
-    _check_block(block, images)
+    _check_block(block, images, node.word("mode", "DCR"))
     if images is not None and images[1] is not None and images[1] % block**2:
         raise ValueError(f"images have {images[1]} channels; expected a multiple of blocksize {block} squared")
 
 
 def _space_to_depth(node: Operands) -> None:
     block, images = node.attributes.get("blocksize", 1), node.shape_of(0)
-    _check_block(block, images)
+    _check_block(block, images, node.word("mode", "DCR"))
     for extent in () if images is None else images[2:]:
         if extent is not None and extent % block:
             raise ValueError(f"images have shape {shape_text(images or ())}; expected multiples of blocksize {block}")
 
 
-def _check_block(block: int, images: Shape | None) -> None:
+def _check_block(block: int, images: Shape | None, mode: str) -> None:
+    if mode not in ("DCR", "CRD"):
+        raise ValueError(f"mode is {mode!r}; expected DCR or CRD")
     if block < 1:
         raise ValueError(f"blocksize is {block}; expected a number from 1")
     if images is not None and len(images) != 4:
