@@ -10,7 +10,7 @@ With the variable TVM_NUM_THREADS set, every library gets that number of threads
 
 import os
 
-from tvm_tiling.runtime.threads import default_thread_count, requested_thread_count
+from tvm_tiling.runtime.threads import limit_libraries
 
 SPINNING = {
     "OPENBLAS_THREAD_TIMEOUT": "21",  # 2^21 cycles
@@ -18,14 +18,9 @@ SPINNING = {
     "TVM_THREAD_POOL_SPIN_COUNT": "3000",  # calls of sched_yield
 }
 
-# Of libraries without another interface (NumPy), or that start threads when they are loaded.
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-
 for _name, _value in SPINNING.items():
     os.environ.setdefault(_name, _value)
-if requested_thread_count() is not None:
-    for _name in THREADS:
-        os.environ.setdefault(_name, str(default_thread_count()))
+limit_libraries()
 
 
 def spinning() -> dict[str, str]:

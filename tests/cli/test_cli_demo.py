@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import json
 import math
+import os
 import re
 import shlex
 
@@ -15,6 +16,7 @@ import pytest
 
 from tvm_tiling.cli import bench_model, demo, demo_files, demo_network, demo_products, demo_rival
 from tvm_tiling.measure import Condition, Paired, Side, Timing
+from tvm_tiling.runtime import threads
 
 demo_resnet = pytest.importorskip("tvm_tiling.cli.demo_resnet", reason="onnx writes the demo's network")
 
@@ -164,6 +166,15 @@ def test_a_directory_that_cannot_be_made_is_one_line(capsys, folder, directory, 
 def test_the_network_is_the_same_every_time():
     bytes_of = functools.partial(demo_resnet.resnet_bytes, image=32, channels=4)
     assert bytes_of() == bytes_of()
+
+
+def test_other_libraries_get_the_number_of_threads_of_the_variable(capsys, monkeypatch):
+    monkeypatch.setattr(threads, "_ASKED_FOR", "1")
+    for name in (names := ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")):
+        monkeypatch.setenv(name, "unset after the test")
+        monkeypatch.delenv(name)
+    run(capsys, "missing.onnx")
+    assert [os.environ.get(name) for name in names] == ["1", "1"]
 
 
 def test_a_missing_file_is_one_line(capsys):

@@ -13,6 +13,7 @@ import typer
 
 from ..atomic_file import atomic_file
 from ..measure import machine_record
+from ..runtime.threads import limit_libraries
 from .demo_files import DIRECTORY, DemoFiles
 from .demo_network import NetworkDemonstration, demonstrate_network, network_steps, print_network
 from .demo_products import LARGEST, SMALLEST, Demonstration, demo_products, demonstrate, print_products, product_steps
@@ -50,6 +51,7 @@ def command(
     Leaves model.onnx, its compiled executable model.tar, input.npz and report.html, and prints commands to continue
     with.
     """
+    limit_libraries()
     if model:
         require_file(model, "an ONNX file")
     if not output:

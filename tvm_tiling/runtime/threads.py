@@ -72,6 +72,14 @@ def default_thread_count() -> int:
     return min(requested_thread_count() or cores, cores)
 
 
+def limit_libraries() -> None:
+    """With TVM_NUM_THREADS set, set the variables for as many threads of BLAS libraries, such as NumPy's, and of OpenMP
+    that are loaded afterwards; not those that the user has set."""
+    if requested_thread_count() is not None:
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ.setdefault(name, str(default_thread_count()))
+
+
 def thread_count(threads: int | None, most: int) -> int:
     """The number of threads to use, at most `most` and one for each hardware thread available: `threads`, by default
     TVM_NUM_THREADS or the number of available cores. Raises WorkloadError for an invalid number."""
