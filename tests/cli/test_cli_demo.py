@@ -111,6 +111,7 @@ def test_a_network_given_as_a_file(capsys, quick, folder):
 def test_a_network_of_its_own_and_the_commands_to_go_on_with(capsys, quick, monkeypatch, folder):
     monkeypatch.setattr(demo, "demo_products", lambda _: [])
     monkeypatch.setattr(demo_network, "_has_onnxruntime", lambda: False)
+    monkeypatch.setattr(demo_files, "_program", lambda: ["tvm-tiling"])  # not that of the tests
     code, out, _ = run(capsys)
     assert code == 0
     assert f"{demo.SMALL_RESNET}: " in out and "largest difference from TVM default: " in out
