@@ -29,7 +29,7 @@ from ..decide.tiling import GemmTiling
 from ..hardware.cpu import CACHE_LINE
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.dot import packed_a, packed_b
-from ..lowering.loops import by_edge, share, when
+from ..lowering.loops import by_edge, nested_twice, share, when
 from ..lowering.named_blocks import named
 from ..lowering.panels import (
     PanelLayout,
@@ -366,7 +366,8 @@ class GemmEmitter:
         if not self.adds_last:
             self.add_so_far(acc, shape, where, i0, j0, kt)
         transpose_sums(acc, shape, self.engine)
-        with T.serial(0, where.groups) as k, named("microkernel"):
+        steps = T.serial(0, where.groups) if self.program.stored_together == 1 else nested_twice(where.groups)
+        with steps as k, named("microkernel"):
             a = self.rows_of_a(where, i0, rows, k, copy)
             if where.panels is None:
                 step_in_place(

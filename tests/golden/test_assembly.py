@@ -7,11 +7,14 @@ import platform
 import re
 from dataclasses import dataclass, replace
 
+import numpy as np
+import onnx
 import pytest
 import tvm
 from tvm import te, topi
 
 import tvm_tiling as tt
+from tvm_tiling.model import machine_code
 
 pytestmark = pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64"), reason="compiles for x86-64 and reads its assembly"
@@ -176,3 +179,42 @@ def test_packed_weights_of_many_rows_are_asked_for_prepacked(m, weights, asked):
             break
     else:
         raise AssertionError("no loop of whole tiles")
+
+
+def test_constants_of_a_gelu_do_not_displace_the_sums_of_a_tile(monkeypatch):
+    """The register allocator took the loop over the results for as hot as that over the steps, and kept constants of
+    the function in registers while it loaded and stored a sum in each step, which doubled the time."""
+    c = onnx.numpy_helper.from_array
+    weights = [
+        c(np.full((768, 3072), 0.01, "float32"), "w"),
+        c(np.full(3072, 0.01, "float32"), "bias"),
+        c(np.float32(0.5), "half"),
+        c(np.float32(2**0.5), "root"),
+        c(np.float32(1), "one"),
+    ]
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "w"], ["product"]),
+        onnx.helper.make_node("Add", ["product", "bias"], ["sum"]),
+        onnx.helper.make_node("Div", ["sum", "root"], ["part"]),
+        onnx.helper.make_node("Erf", ["part"], ["erf"]),
+        onnx.helper.make_node("Add", ["erf", "one"], ["more"]),
+        onnx.helper.make_node("Mul", ["sum", "more"], ["twice"]),
+        onnx.helper.make_node("Mul", ["twice", "half"], ["y"]),
+    ]
+    x, y = (onnx.helper.make_tensor_value_info(n, 1, shape) for n, shape in (("x", (384, 768)), ("y", (384, 3072))))
+    graph = onnx.helper.make_graph(nodes, "gelu", [x], [y], weights)
+    lowered, kept = machine_code._lowered, []
+
+    def keep(func, target):
+        kept.append((lowered(func, target), target))
+        return kept[-1][0]
+
+    monkeypatch.setattr(machine_code, "_lowered", keep)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    exe = tt.compile(model, target=tt.Hardware.load("zen4-server-8c"), cache=False)
+    taken = next(row.decision for row in exe.report().operators if row.kind == "gemm")
+    build = tvm.get_global_func("target.build.llvm")
+    loops = [loop for mod, target in kept for loop in inner_loops(build(mod, target).inspect_source("asm"))]
+    sums = taken["mr"] * taken["nr"] // taken["lanes"]
+    kernels = [loop for loop in loops if loop.count("^vfmadd") == sums and loop.count("^vbroadcastss") >= taken["mr"]]
+    assert kernels and not any(loop.spills for loop in kernels)

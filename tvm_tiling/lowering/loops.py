@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TypeAlias
 
 from tvm import tirx
@@ -27,6 +27,26 @@ def when(condition: Expr) -> ExitStack:
     stack.enter_context(T.If(condition))
     stack.enter_context(T.Then())
     return stack
+
+
+@contextmanager
+def nested_twice(count: Index) -> Iterator[Index]:
+    """Open a loop over `count` steps as one within another, if the count is known and has a divisor that suits; yields
+    the step.
+
+    LLVM gives registers to the values of the most deeply nested loops. Where the loop over the steps of a register tile
+    is as deep as the loop over its results, the constants of functions may stay in registers while a sum of the tile is
+    loaded and stored in each step, which is twice as slow (1500 x 384 x 1536 with GELU: 6.7 and 3.7 ms). Loops of fewer
+    than four turns are unrolled.
+    """
+    outer = next((n for n in range(8, 3, -1) if isinstance(count, int) and count % n == 0), 1)
+    if outer == 1:
+        with T.serial(0, count) as step:
+            yield step
+        return
+    inner = count // outer
+    with T.serial(0, outer) as part, T.serial(0, inner) as step:
+        yield part * inner + step
 
 
 def by_edge(index: Expr, full: int, tail: int, size: int, emit: Callable[[int], None]) -> None:
