@@ -292,12 +292,14 @@ def loaded() -> dict[str, set[str]]:
     return {name: behind(direct, name) for name in direct}
 
 
-@pytest.mark.parametrize("name", sorted(name for name in MODULES if late_imports(name)))
-def test_imports_in_functions_have_a_reason(name):
+def test_imports_in_functions_have_a_reason():
     """Such imports must save the time or the dependency that LATE states. An import of a module that is loaded anyway,
     or one without a reason in the list, hides something."""
-    assert not late_imports(name) & loaded()[name], "loaded anyway: import it at the top"
-    assert name in LATE or f"{name.rpartition('.')[0]}." in LATE, "import it at the top, or say why not in LATE"
+    late = {name: late_imports(name) for name in MODULES}
+    anyway = {name: late[name] & loaded()[name] for name in MODULES}
+    assert {name: found for name, found in anyway.items() if found} == {}, "loaded anyway: import it at the top"
+    without = [n for n in late if late[n] and n not in LATE and f"{n.rpartition('.')[0]}." not in LATE]
+    assert without == [], "import it at the top, or say why not in LATE"
 
 
 def test_every_reason_is_needed():
