@@ -7,7 +7,12 @@ import pytest
 from onnx.defs import onnx_opset_version
 from test_onnx_node_checks import refusal
 
+from tvm_tiling.frontend.onnx.operand_checks import Operands, check_operands
 from tvm_tiling.frontend.onnx.operators import CONVERTERS
+
+
+def shape(value):
+    return None if value is None else value.shape
 
 
 def ones(*shape):
@@ -68,6 +73,27 @@ def test_deformable_convolutions(constants, attributes, why):
 )
 def test_recurrent_layers(constants, attributes, why):
     assert why in refusal("LSTM", (4, 1, 3), constants, hidden_size=2, **attributes)
+
+
+@pytest.mark.skipif(onnx_opset_version() < 23, reason="the installed onnx has no Attention")
+@pytest.mark.parametrize(
+    ("keys", "values", "why"),
+    [
+        ((2, 2, 6, 8), (2, 1, 6, 8), "V has shape (2, 1, 6, 8); expected (2, 2, 6, ?)"),
+        ((1, 2, 6, 8), (1, 2, 6, 8), "K has shape (1, 2, 6, 8); expected (2, ?, ?, 8)"),
+        ((2, 4, 6, 4), (2, 4, 6, 8), "K has shape (2, 4, 6, 4); expected (2, ?, ?, 8)"),
+        ((2, 3, 6, 8), (2, 3, 6, 8), "Q has 4 heads and K 3; expected a multiple"),
+    ],
+)
+def test_keys_and_values_of_attention(keys, values, why):
+    assert why in refusal("Attention", (2, 4, 5, 8), [ones(*keys), ones(*values)], opset=23)
+
+
+def test_lengths_of_keys_of_attention():
+    node = [ones(2, 4, 6, 8), ones(2, 4, 6, 8), ones(5, 6), None, None, np.ones(1, "int64")]
+    operands = Operands({}, lambda place: [[2, 4, 5, 8], *map(shape, node)][place], lambda _: None)
+    with pytest.raises(ValueError, match=r"nonpad_kv_seqlen has shape \(1\); expected \(2\)"):
+        check_operands("Attention", operands)
 
 
 @pytest.mark.skipif(onnx_opset_version() < 28, reason="the installed onnx has no mode of SpaceToDepth")

@@ -8,12 +8,13 @@ from typing import Any
 import onnx
 from onnx import inliner
 
-from ...errors import ModelFormatError
+from ...errors import ModelFormatError, UnsupportedOperator
 from ...limits import Limits
 from ..imported import first_line
 from ..written_out import NestedTooDeeply, count_written_out
 from .folding import CHEAP
-from .graph import OnnxGraph, graphs_of, name_within, node_name, nodes_in, operator_name, reported_name
+from .graph import OnnxGraph, attributes, graphs_of, name_within, node_name, nodes_in, operator_name, reported_name
+from .operand_checks import Operands, check_operands
 from .shapes import inferred_types
 
 # Inlined although TVM has a converter, which is for a contributed operator of the same name.
@@ -145,6 +146,8 @@ def _definitions(graph: OnnxGraph, supported: Collection[str]) -> list[onnx.Func
         if _is_defined(node, supported) and (schema := _schema(node, versions.get(node.domain, 0))) is not None
     ]
     types = _types(graph) if any(schema.has_context_dependent_function for _, schema in chosen) else {}
+    for node, _ in chosen:
+        _check(graph, node, types)
     functions = []
     made = [(node, _definition(node, schema, graph.opset, types)) for node, schema in chosen]
     for place, (node, function) in enumerate(made):
@@ -157,6 +160,25 @@ def _definitions(graph: OnnxGraph, supported: Collection[str]) -> list[onnx.Func
     if functions and "" not in _versions(graph.proto.opset_import):
         graph.proto.opset_import.append(onnx.helper.make_opsetid("", graph.opset))
     return functions
+
+
+def _check(graph: OnnxGraph, node: onnx.NodeProto, types: Mapping[str, onnx.ValueInfoProto]) -> None:
+    """Raise UnsupportedOperator if the operands of a node are known not to match: its parts would broadcast them, or
+    refuse them in other words."""
+
+    def shape_of(place: int) -> list[int | None] | None:
+        name = node.input[place] if place < len(node.input) else ""
+        if name not in types or not types[name].type.tensor_type.HasField("shape"):
+            return None
+        dims = types[name].type.tensor_type.shape.dim
+        return [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+
+    try:
+        check_operands(operator_name(node), Operands(attributes(node), shape_of, lambda _: None))
+    except ValueError as error:
+        raise UnsupportedOperator(
+            f"{graph.where}: node {node_name(node)} ({node.op_type}) is not supported in this form: {error}"
+        ) from None
 
 
 def _is_defined(node: onnx.NodeProto, supported: Collection[str]) -> bool:

@@ -211,6 +211,19 @@ def _attention(node: Operands) -> None:
     ranks = {len(shape) for place in range(3) if (shape := node.shape_of(place)) is not None}
     if not ranks <= {3, 4} or len(ranks) > 1:
         raise ValueError("Q, K and V do not have as many axes; expected 3 or 4, the same for all")
+    queries, keys = node.shape_of(0), node.shape_of(1)
+    if queries is None or keys is None:
+        return
+    node.require("nonpad_kv_seqlen", 6, [queries[0]])
+    if len(keys) == 3:
+        node.require("K", 1, [queries[0], None, None])
+        node.require("V", 2, [*keys[:2], None])
+        return
+    node.require("K", 1, [queries[0], None, None, queries[3]])
+    node.require("V", 2, [*keys[:3], None])
+    heads, groups = queries[1], keys[1]
+    if heads is not None and groups is not None and (groups == 0 or heads % groups):
+        raise ValueError(f"Q has {heads} heads and K {groups}; expected a multiple")
 
 
 def _dft(node: Operands) -> None:
