@@ -40,6 +40,7 @@ from ..lowering.panels import (
     pack_starts,
     pack_transposed,
 )
+from ..lowering.prefetch import ask
 from ..lowering.prefetch_results import prefetch_results
 from ..lowering.register_tile import (
     Accumulators,
@@ -73,6 +74,8 @@ class _Block:
     last: Expr | bool
     panels: tirx.Var | None
     panel_base: Callable[[Index], Index]  # panel index within the jc block -> offset in `panels`
+    next_base: Callable[[Index], Index] | None  # the same of the next block, if the tiles prefetch it
+    tile0: Index  # the task's first tile of rows
 
 
 class GemmEmitter:
@@ -247,6 +250,13 @@ class GemmEmitter:
                     self.pack_block(own, batch, panel, full, count, block, base)
                 else:
                     panels, base = packed, lambda p: self.packed_offset(batch, panel + p, block)
+
+                def next_base(p: Index, panel: Index = panel, block: Index = block) -> Index:
+                    behind = self.packed_offset(batch, panel + step + p, block0)
+                    if self.k_blocks == 1:
+                        return behind
+                    return tirx.Select(block + 1 < block1, self.packed_offset(batch, panel + p, block + 1), behind)
+
                 where = _Block(
                     batch=batch,
                     k0=block * (self.block_groups * self.group),
@@ -256,6 +266,8 @@ class GemmEmitter:
                     last=True if self.k_blocks == 1 else tirx.EQ(block, block1 - 1),
                     panels=panels,
                     panel_base=base,
+                    next_base=next_base if self.tiling.prefetch_next and packed is not None else None,
+                    tile0=tile0,
                 )
                 self.tiles_of_block(where, tile0, tile1, panel, full, count, kt)
 
@@ -379,6 +391,8 @@ class GemmEmitter:
                 )
             else:
                 base = where.panel_base(p) + k * self.layout.row
+                if where.next_base is not None:
+                    ask(where.panels, [self.next_line(where, where.next_base(p), i0, k)], cache=2)
                 step_packed(
                     acc,
                     shape,
@@ -391,6 +405,17 @@ class GemmEmitter:
                 )
         transpose_sums(acc, shape, self.engine)
         self.finish(acc, shape, where, i0, j0, kt)
+
+    @property
+    def tiles_of_task(self) -> int:
+        """The most tiles of rows of a task."""
+        return -(-self.tiles // self.tasks[1])
+
+    def next_line(self, where: _Block, start: Index, i0: Index, k: Expr) -> Expr:
+        """Return the element to prefetch in a step of a panel of the next block, which starts at `start`: each tile of
+        rows prefetches an equal part of it, in order."""
+        done = (tirx.floordiv(i0, self.mr) - where.tile0) * self.layout.size + k * self.layout.row
+        return start + tirx.floordiv(done, self.tiles_of_task)
 
     def rows_of_a(self, where: _Block, i0: Index, rows: int, k: Expr, copy: tirx.Var | None) -> ElementOfA:
         """Return the function that reads the elements of A for a step; A' has the rows of a matrix instruction side

@@ -34,6 +34,7 @@ _LABELS = {
     "pack_a": "A copied",
     "pack_b": "B packed",
     "prefetch_b": "B prefetched",
+    "prefetch_next": "next block of B prefetched",
     "predicted_seconds": "predicted time",
     "ranges": "division among cores",
     "unpacked_rows": "rows to decode once",

@@ -191,6 +191,7 @@ class GemmTiling(Decision):
     pack_a: str | None = None  # "none", "inline", "pack"
     pack_b: str | None = None  # "none", "pack" (at run time), "ahead" (at compile time)
     prefetch_b: bool | None = None  # kernels prefetch prepacked B
+    prefetch_next: bool | None = None  # the tiles of a block of prepacked B prefetch the next one, in equal parts
     predicted_seconds: float | None = None
 
     sections: ClassVar[Sections] = (
@@ -200,7 +201,8 @@ class GemmTiling(Decision):
             "CPU",
             (
                 *("form", "mr", "nr", "lanes", "keep"),
-                *("threads_batch", "threads_m", "threads_n", "threads_k", "pack_a", "pack_b", "prefetch_b"),
+                *("threads_batch", "threads_m", "threads_n", "threads_k", "pack_a", "pack_b"),
+                *("prefetch_b", "prefetch_next"),
             ),
         ),
         ("predicted", ("load_a", "load_b", "utilisation", "predicted_seconds")),

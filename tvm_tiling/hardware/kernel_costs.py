@@ -191,6 +191,12 @@ class KernelCosts:
         "of prepacked weights in a column block of a direct convolution that prefetches the next block; 0: L2 "
         "alone bounds the block",
     )
+    spread_block: float = _later(
+        0.0,
+        "bytes",
+        "of prepacked B in a block of a matrix multiplication that prefetches the next block; 0: L2 alone bounds the "
+        "block",
+    )
     l2_whole_panel: float = _later(
         0.0, "share", "of L2 that a panel of B may take for the whole reduction to be one k-block, whatever L1 holds"
     )

@@ -195,6 +195,7 @@ ZEN5 = replace(
     costs={
         "prefetched_panel": 1.85,
         "l2_block": 0.5,
+        "spread_block": 196608.0,
         "l2_whole_panel": 0.3,
         "whole_page_step": 4.0,
         "last_level_weights": 0.1,

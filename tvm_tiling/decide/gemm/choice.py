@@ -170,14 +170,37 @@ class ProductChoice:
             count = ceil_div(max(tk, ceil_div(w.k, deep)), tk) * tk
             depth = min(w.k, ceil_div(ceil_div(w.k, count), self.engine.group) * self.engine.group)
             panel = ceil_div(depth, self.engine.group) * word * nr
-            in_block = max(1, int(self.model.l2 * self.cpu.kernel_costs.l2_block) // panel)
-            columns = min(in_block, ceil_div(ceil_div(w.n, nr), threads[2])) * nr  # of one core at most
+            of_core = ceil_div(ceil_div(w.n, nr), threads[2])
+            in_block = min(of_core, self.panels_in_block(panel, of_core * panel * count, rows, threads))
+            columns = in_block * nr
             for pack_b in packs:
                 if pack_b == "none" and w.trans_b:
                     continue
                 yield CpuConfig(threads, rows, vectors, depth, columns, True, keep, pack_b)
                 if keep == rows:
                     yield CpuConfig(threads, rows, vectors, depth, columns, False, keep, pack_b)
+
+    def panels_in_block(self, panel: int, whole: int, rows: int, threads: tuple[int, int, int, int]) -> int:
+        """Return the panels of `panel` bytes in a block of B: what fits L2, or the block that is prefetched during the
+        one before, if a core's share of B, `whole` bytes, is larger than that of A, so that A is read again at less
+        cost than B arrives late."""
+        costs = self.cpu.kernel_costs
+        fits = max(1, int(self.model.l2 * costs.l2_block) // panel)
+        rows_of_core = ceil_div(ceil_div(self.w.m, rows), threads[1]) * rows
+        a = rows_of_core * ceil_div(self.w.k, self.engine.group) * self.model.word
+        if self.packing != "ahead" or not costs.spread_block or whole <= a:
+            return fits
+        return min(fits, max(1, int(costs.spread_block) // panel))
+
+    def prefetches_next(self, config: CpuConfig) -> bool:
+        """Return whether the tiles of a block of B prefetch the next one: if there are several, each for at least
+        three tiles of rows."""
+        w, (_, tm, tn, tk) = self.w, config.threads
+        blocks = ceil_div(w.n, config.columns * tn) * ceil_div(w.k, config.depth)
+        tiles = ceil_div(ceil_div(w.m, config.rows), tm)
+        in_rows = config.rows_outside or config.keep < config.rows
+        several = blocks > tk and tiles >= 3
+        return self.cpu.kernel_costs.spread_block > 0 and self.model.prefetches(config) and in_rows and several
 
     def depths(self, rows: int, columns: int, packs: Sequence[str]) -> set[int]:
         """Return the depths of K blocks for a register tile of `rows` rows and `columns` columns."""
@@ -231,6 +254,7 @@ class ProductChoice:
             pack_a={0: "pack"}.get(config.keep, "none" if config.keep == config.rows else "inline"),
             pack_b=config.pack_b,
             prefetch_b=self.model.prefetches(config) or None,
+            prefetch_next=self.prefetches_next(config) or None,
             predicted_seconds=self.seconds(cycles),
         )
         bad = self.model.is_bad(config.rows)

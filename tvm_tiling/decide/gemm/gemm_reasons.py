@@ -80,6 +80,7 @@ def blocked_reasons(
         "pack_a": f"as in kernel variant {tiling.form}",
         "pack_b": packing[tiling.pack_b or "none"],
         "prefetch_b": PREFETCHED,
+        "prefetch_next": "or it would arrive during the first tiles that use it, faster than memory delivers",
         "load_a": "once per block of columns",
         "load_b": "for packing; tiles read the packed copy" if tiling.pack_b != "none" else "once per tile of rows",
     }

@@ -136,7 +136,7 @@ def opened(
         if copied
         else chosen.partition_k
     )
-    others = ("form", "mr", "inner_order", "keep", "pack_a", "prefetch_b")
+    others = ("form", "mr", "inner_order", "keep", "pack_a", "prefetch_b", "prefetch_next")
     reasons = [reason for reason in chosen.reasons if reason.field not in others]
     own = {field.name: getattr(chosen, field.name) for field in fields(GemmTiling)}
     prefetches = chosen.pack_b == "ahead" and (chosen.mr or 0) >= cpu.kernel_costs.prefetching_rows
@@ -149,6 +149,7 @@ def opened(
             "partition_k": depth,
             "pack_b": "ahead" if chosen.pack_b == "ahead" else "pack",
             "prefetch_b": prefetches or None,
+            "prefetch_next": None,
             "inner_order": "mn",
             "threads_k": 1,
             "reasons": (
