@@ -171,8 +171,8 @@ class ProductChoice:
             depth = min(w.k, ceil_div(ceil_div(w.k, count), self.engine.group) * self.engine.group)
             panel = ceil_div(depth, self.engine.group) * word * nr
             of_core = ceil_div(ceil_div(w.n, nr), threads[2])
-            in_block = min(of_core, self.panels_in_block(panel, of_core * panel * count, rows, threads))
-            columns = in_block * nr
+            spreads = keep == rows and of_core * panel * count > self.bytes_of_a(rows, threads[1])
+            columns = min(of_core, self.panels_in_block(panel, spreads)) * nr
             for pack_b in packs:
                 if pack_b == "none" and w.trans_b:
                     continue
@@ -180,25 +180,28 @@ class ProductChoice:
                 if keep == rows:
                     yield CpuConfig(threads, rows, vectors, depth, columns, False, keep, pack_b)
 
-    def panels_in_block(self, panel: int, whole: int, rows: int, threads: tuple[int, int, int, int]) -> int:
-        """Return the panels of `panel` bytes in a block of B: what fits L2, or the block that is prefetched during the
-        one before, if a core's share of B, `whole` bytes, is larger than that of A, so that A is read again at less
-        cost than B arrives late."""
+    def bytes_of_a(self, rows: int, threads: int) -> int:
+        """Return the bytes of a core's share of A."""
+        rows_of_core = ceil_div(ceil_div(self.w.m, rows), threads) * rows
+        return rows_of_core * ceil_div(self.w.k, self.engine.group) * self.model.word
+
+    def panels_in_block(self, panel: int, spreads: bool) -> int:
+        """Return the panels of `panel` bytes in a block of B: what fits L2, or if `spreads`, the block that is
+        prefetched during the one before. That pays where B is larger than A, and A is read in place: each block reads
+        A, or copies it, again."""
         costs = self.cpu.kernel_costs
         fits = max(1, int(self.model.l2 * costs.l2_block) // panel)
-        rows_of_core = ceil_div(ceil_div(self.w.m, rows), threads[1]) * rows
-        a = rows_of_core * ceil_div(self.w.k, self.engine.group) * self.model.word
-        if self.packing != "ahead" or not costs.spread_block or whole <= a:
+        if self.packing != "ahead" or not costs.spread_block or not spreads:
             return fits
         return min(fits, max(1, int(costs.spread_block) // panel))
 
     def prefetches_next(self, config: CpuConfig) -> bool:
         """Return whether the tiles of a block of B prefetch the next one: if there are several, each for at least
-        three tiles of rows."""
+        three tiles of rows, which read A in place."""
         w, (_, tm, tn, tk) = self.w, config.threads
         blocks = ceil_div(w.n, config.columns * tn) * ceil_div(w.k, config.depth)
         tiles = ceil_div(ceil_div(w.m, config.rows), tm)
-        in_rows = config.rows_outside or config.keep < config.rows
+        in_rows = config.rows_outside and config.keep == config.rows
         several = blocks > tk and tiles >= 3
         return self.cpu.kernel_costs.spread_block > 0 and self.model.prefetches(config) and in_rows and several
 
