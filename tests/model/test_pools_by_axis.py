@@ -1,4 +1,4 @@
-"""Maximum pooling of large windows, along one axis after the other: equal to onnxruntime, and only where it pays."""
+"""Pooling of large windows, along one axis after the other: equal to onnxruntime, and only where it pays."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tvm_tiling.model.passes.dataflow import is_op
 from tvm_tiling.model.passes.pools import with_pools_by_axis
 
 
-def model(shape, kind=TensorProto.FLOAT, **window):
-    node = helper.make_node("MaxPool", ["x"], ["y"], **window)
+def model(shape, kind=TensorProto.FLOAT, operator="MaxPool", version=17, **window):
+    node = helper.make_node(operator, ["x"], ["y"], **window)
     graph = helper.make_graph(
         [node],
         "pool",
         [helper.make_tensor_value_info("x", kind, shape)],
         [helper.make_tensor_value_info("y", kind, [f"y{axis}" for axis in range(4)])],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8)
 
 
 def by_onnxruntime(made: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
@@ -47,6 +47,37 @@ def test_equals_onnxruntime(window):
     compiled = tt.compile(made, cache=False)
     assert len([o for o in compiled.report().operators if o.name.startswith("max_pool2d")]) == 2
     np.testing.assert_array_equal(compiled.run(x), by_onnxruntime(made, x))
+
+
+@pytest.mark.parametrize("counted", [0, 1])
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"kernel_shape": (7, 7), "pads": (3, 3, 3, 3)},
+        {"kernel_shape": (9, 5), "strides": (2, 1), "pads": (0, 4, 3, 1)},
+        {"kernel_shape": (5, 6), "pads": (4, 5, 1, 0)},
+        {"kernel_shape": (7, 7), "strides": (2, 2), "pads": (3, 1, 2, 3), "ceil_mode": 1},
+        {"kernel_shape": (7, 5), "strides": (1, 2), "dilations": (2, 3), "pads": (3, 1, 2, 3)},
+    ],
+    ids=str,
+)
+def test_means_equal_onnxruntime(window, counted):
+    made = model((2, 5, 23, 19), operator="AveragePool", version=19, count_include_pad=counted, **window)
+    x = np.random.default_rng(0).standard_normal((2, 5, 23, 19), np.float32)
+    compiled = tt.compile(made, cache=False)
+    past_the_padding = counted and window.get("ceil_mode")  # counts other elements, so it stays one operator
+    pools = [o for o in compiled.report().operators if o.name.startswith("avg_pool2d")]
+    assert len(pools) == (1 if past_the_padding else 2)
+    np.testing.assert_allclose(compiled.run(x), by_onnxruntime(made, x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+def test_a_window_that_fills_the_image_is_pooled_at_once(operator):
+    made = model((1, 8, 7, 7), operator=operator, kernel_shape=(7, 7))
+    x = np.random.default_rng(2).standard_normal((1, 8, 7, 7), np.float32)
+    compiled = tt.compile(made, cache=False)
+    assert len(compiled.report().operators) == 1
+    np.testing.assert_allclose(compiled.run(x), by_onnxruntime(made, x), rtol=1e-5, atol=1e-6)
 
 
 def test_bytes_are_pooled_too():
