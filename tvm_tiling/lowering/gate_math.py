@@ -18,7 +18,7 @@ from typing import TypeAlias
 from tvm import tirx
 
 from .arithmetic import clamped, polynomial
-from .vector_math import EXP_POLYNOMIAL, LN2_HIGH, LN2_LOW
+from .vector_math import EXP_POLYNOMIAL, LN2_HIGH, LN2_LOW, TANH_BOUND
 from .whole_numbers import ROUNDING
 
 Expr: TypeAlias = tirx.Expr
@@ -27,7 +27,6 @@ Keep: TypeAlias = Callable[[Value], tirx.Var]  # stores a vector of values in a 
 
 KIND = "float32"
 _SIGMOID_BOUND = 64.0
-_TANH_BOUND = 18.5  # of 2 x
 _ONE_BITS = 0x3F800000
 
 
@@ -40,7 +39,7 @@ def falling(keep: Keep, x: Value) -> tirx.Var:
 
 def rising(keep: Keep, x: Value) -> tirx.Var:
     """Return e^2x - 1 = m; m / (m + 2) is tanh."""
-    power, rest = _reduced(keep, lambda lane: x(lane) + x(lane), _TANH_BOUND)
+    power, rest = _reduced(keep, lambda lane: x(lane) + x(lane), 2 * TANH_BOUND)
     scale = keep(lambda lane: tirx.reinterpret(KIND, _exponent(power[lane]) + _whole(_ONE_BITS)))
     return keep(lambda lane: scale[lane] * rest[lane] + (scale[lane] - _real(1.0)))
 

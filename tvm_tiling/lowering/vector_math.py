@@ -38,7 +38,7 @@ _EXP_LEAST, _EXP_MOST = -104.0, 89.0
 EXP_POLYNOMIAL = (1.3814598593e-3, 8.3687169665e-3, 4.1668388053e-2, 1.6666520631e-1, 4.9999993448e-1)
 # e^-x is negligible beside 1 above 70; below -104 the sigmoid is 0. Within these bounds e^-x / 2^24 is a normal number.
 _SIGMOID_LEAST, _SIGMOID_MOST, _SIGMOID_POWER = -104.0, 70.0, 24
-_TANH_BOUND = 9.25  # beyond, tanh is 1
+TANH_BOUND = 9.25  # beyond, tanh is 1
 _LOG = (
     7.0376836292e-2,
     -1.1514610310e-1,
@@ -325,7 +325,7 @@ def _tanh(x: Expr) -> Expr:
             lambda scale: named(scale * rest + (scale - real(1.0)), lambda m: m / (m + real(2.0))),
         )
 
-    return named(clamped(x, -_TANH_BOUND, _TANH_BOUND), lambda y: named(y + y, lambda twice: _split(twice, of)))
+    return named(clamped(x, -TANH_BOUND, TANH_BOUND), lambda y: named(y + y, lambda twice: _split(twice, of)))
 
 
 def _erf(x: Expr) -> Expr:
