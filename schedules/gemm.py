@@ -19,27 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.gemm.one_order import FEW_BLOCKS
 from ..decide.tiling import GemmTiling
-from ..hardware.cpu import CACHE_LINE
 from ..hardware.dot_instructions import DotInstruction
-from ..lowering.dot import packed_a, packed_b
-from ..lowering.loops import by_edge, nested_twice, share, when
+from ..lowering.dot import packed_a
+from ..lowering.loops import nested_twice, share, when
 from ..lowering.named_blocks import named
-from ..lowering.panels import (
-    PanelLayout,
-    copy_blocks,
-    copy_columns,
-    copy_rows,
-    pack_panel_group,
-    pack_starts,
-    pack_transposed,
-)
+from ..lowering.panels import copy_blocks, copy_columns, copy_rows
 from ..lowering.prefetch import ask
 from ..lowering.prefetch_results import prefetch_results
 from ..lowering.register_tile import (
@@ -56,10 +46,7 @@ from ..lowering.register_tile import (
     write_back,
 )
 from ..match import GemmProgram
-from ..operand_types import element_bytes
-
-Expr: TypeAlias = tirx.Expr
-Index: TypeAlias = tirx.Expr | int
+from .gemm_panels import Expr, GemmPanels, Index
 
 
 @dataclass(frozen=True)
@@ -88,15 +75,12 @@ class GemmEmitter:
         assert tiling.mr and tiling.nr and tiling.lanes
         self.mr, self.nr, self.lanes = tiling.mr, tiling.nr, tiling.lanes
         self.group = engine.group
-        self.k_groups = -(-self.k // self.group)
-        self.k_blocks = -(-self.k // tiling.partition_k)
-        self.block_groups = -(-self.k_groups // self.k_blocks)
-        self.k_blocks = -(-self.k_groups // self.block_groups)
-        self.layout = PanelLayout(self.nr, self.lanes, self.block_groups, engine)
+        self.packing = GemmPanels(program, tiling, engine)
+        self.k_blocks, self.block_groups = self.packing.k_blocks, self.packing.block_groups
+        self.layout, self.panels = self.packing.layout, self.packing.count
+        self.full_panels, self.n_tail = self.packing.full, self.packing.tail
         self.full_tiles, self.m_tail = divmod(self.m, self.mr)
-        self.full_panels, self.n_tail = divmod(self.n, self.nr)
         self.tiles = self.full_tiles + (self.m_tail > 0)
-        self.panels = self.full_panels + (self.n_tail > 0)
         self.panels_per_block = max(1, tiling.partition_n // self.nr)
         self.tasks = (
             tiling.threads_batch or 1,
@@ -114,83 +98,17 @@ class GemmEmitter:
     def element_a(self, batch: Index, i: Index, k: Index) -> Expr:
         return packed_a(self.engine, lambda dtype: self.program.a.at(batch, i, k, dtype=dtype))
 
-    def element_b(self, batch: Index, k: Index, j: Index) -> Expr:
-        return packed_b(self.engine, lambda dtype: self.program.b.at(batch, k, j, dtype=dtype))
-
     @property
     def packed_shape(self) -> tuple[int, ...]:
-        return (self.batch, self.panels, self.k_blocks, self.layout.rows, self.layout.row)
+        return self.packing.packed_shape
 
     @property
     def packed_dtype(self) -> str:
         return self.engine.panel
 
-    def packed_offset(self, batch: Index, panel: Index, block: Index) -> Index:
-        """Return the offset of a panel in a completely packed B."""
-        return ((batch * self.panels + panel) * self.k_blocks + block) * self.layout.size
-
-    def block_length(self, block: Index) -> tuple[Index, Index]:
-        """Return (groups, elements) of a K block."""
-        if self.k_blocks == 1:
-            return self.k_groups, self.k
-        groups = tirx.min(self.block_groups, self.k_groups - block * self.block_groups)
-        return groups, tirx.min(self.block_groups * self.group, self.k - block * self.block_groups * self.group)
-
-    # ---- packing --------------------------------------------------------------------------------------------------
-
-    def pack_panels(
-        self,
-        packed: tirx.Var,
-        batch: Index,
-        j0: Index,
-        count: Index,
-        block: Index,
-        base: Callable[[Index], Index],
-        columns: int,
-    ) -> None:
-        """Pack `count` panels of `columns` columns each, starting at column j0; the loop over rows of B is
-        outermost."""
-        groups, elements = self.block_length(block)
-        k0 = block * (self.block_groups * self.group)
-        whole = tirx.floordiv(elements, self.group) if self.group > 1 else groups
-
-        def element(panel: Index) -> Callable[[Index, Index], Expr]:
-            return lambda k, j: self.element_b(batch, k0 + k, j0 + panel * self.nr + j)
-
-        def group(index: Index, rows: int) -> None:
-            with T.serial(0, count) as panel:
-                at = base(panel) + index * self.layout.row
-                pack_panel_group(packed, at, element(panel), index * self.group, self.layout, columns, rows)
-
-        done: Index = 0
-        if self.program.workload.trans_b:
-            with T.serial(0, count) as panel, T.serial(0, tirx.floordiv(whole, self.lanes)) as square:
-                pack_transposed(packed, base(panel), element(panel), square * self.lanes, self.layout, columns)
-            done = tirx.floordiv(whole, self.lanes) * self.lanes
-        # Starts at 0: for nested loops with other starts, TVM loses the outer start in the bounds of the inner loop.
-        with T.serial(0, whole - done) as rest:
-            group(done + rest, self.group)
-        if self.k % self.group:
-            with T.serial(0, groups - whole):
-                group(whole, self.k % self.group)
-        if self.engine.offset:
-            with T.serial(0, count) as panel:
-                pack_starts(packed, base(panel), groups, self.layout)
-
     def pack_whole(self, packed: tirx.Var) -> None:
-        """Pack all of B, one parallel task per panel."""
-        with T.parallel(0, self.batch * self.panels) as task:
-            batch, panel = tirx.floordiv(task, self.panels), tirx.floormod(task, self.panels)
-            with T.serial(0, self.k_blocks) as block:
-
-                def base(_: Index) -> Index:
-                    return self.packed_offset(batch, panel, block)
-
-                def pack(columns: int) -> None:
-                    with named("pack_b"):
-                        self.pack_panels(packed, batch, panel * self.nr, 1, block, base, columns)
-
-                by_edge(panel, self.full_panels, self.n_tail, self.nr, pack)
+        """Pack all of B."""
+        self.packing.pack_whole(packed)
 
     # ---- loop nest --------------------------------------------------------------------------------------------------
 
@@ -218,14 +136,6 @@ class GemmEmitter:
             self.add_partial_sums(tk)
 
     @property
-    def own_pitch(self) -> int:
-        """Elements between two panels of a task's own block of B: an odd number of cache lines. A row of B is written
-        to all panels at once, which would evict each other from L1 if they started in the same set.
-        """
-        line = CACHE_LINE // element_bytes(self.engine.operand)
-        return (-(-self.layout.size // line) | 1) * line
-
-    @property
     def most_panels(self) -> int:
         """Panels in a block of columns."""
         return min(self.panels_per_block, -(-self.panels // self.tasks[2]))
@@ -238,24 +148,23 @@ class GemmEmitter:
         step = self.most_panels
         own = None
         if self.tiling.pack_b == "pack" and packed is None:
-            own = T.alloc_buffer((step * self.own_pitch,), self.engine.operand)
+            own = T.alloc_buffer((step * self.packing.own_pitch,), self.engine.operand)
         with T.serial(0, tirx.ceildiv(panel1 - panel0, step)) as jc:
             panel = panel0 + jc * step
             count = tirx.min(step, panel1 - panel)
             full = count if not self.n_tail else tirx.max(0, tirx.min(count, self.full_panels - panel))
             with T.serial(block0, block1) as block:
-                groups, elements = self.block_length(block)
+                groups, elements = self.packing.block_length(block)
                 if own is not None:
-                    panels, base = own, lambda p: p * self.own_pitch
-                    self.pack_block(own, batch, panel, full, count, block, base)
+                    panels, base = own, self.packing.pack_block(own, batch, panel, full, count, block)
                 else:
-                    panels, base = packed, lambda p: self.packed_offset(batch, panel + p, block)
+                    panels, base = packed, lambda p: self.packing.offset(batch, panel + p, block)
 
                 def next_base(p: Index, panel: Index = panel, block: Index = block) -> Index:
-                    behind = self.packed_offset(batch, panel + step + p, block0)
+                    behind = self.packing.offset(batch, panel + step + p, block0)
                     if self.k_blocks == 1:
                         return behind
-                    return tirx.Select(block + 1 < block1, self.packed_offset(batch, panel + p, block + 1), behind)
+                    return tirx.Select(block + 1 < block1, self.packing.offset(batch, panel + p, block + 1), behind)
 
                 where = _Block(
                     batch=batch,
@@ -270,24 +179,6 @@ class GemmEmitter:
                     tile0=tile0,
                 )
                 self.tiles_of_block(where, tile0, tile1, panel, full, count, kt)
-
-    def pack_block(
-        self,
-        own: tirx.Var,
-        batch: Index,
-        panel: Index,
-        full: Index,
-        count: Index,
-        block: Index,
-        base: Callable[[Index], Index],
-    ) -> None:
-        if self.full_panels:
-            with named("pack_b", fills=True):
-                self.pack_panels(own, batch, panel * self.nr, full, block, base, self.nr)
-        if self.n_tail:
-            with when(count > full), named("pack_b", fills=True):
-                at = (panel + full) * self.nr
-                self.pack_panels(own, batch, at, 1, block, lambda p: base(full + p), self.n_tail)
 
     def tiles_of_block(
         self, where: _Block, tile0: Index, tile1: Index, panel: Index, full: Index, count: Index, kt: Index
@@ -387,7 +278,7 @@ class GemmEmitter:
                     shape,
                     k,
                     a,
-                    lambda at, j: self.element_b(where.batch, where.k0 + at, j0 + j),
+                    lambda at, j: self.packing.element(where.batch, where.k0 + at, j0 + j),
                 )
             else:
                 base = where.panel_base(p) + k * self.layout.row

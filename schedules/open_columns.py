@@ -38,7 +38,7 @@ from ..lowering.samples import Extent, is_open
 from ..match import GemmProgram
 from ..match.access import address, loads
 from ..match.loop_axes import stride
-from .gemm import Expr, Index
+from .gemm_panels import Expr, Index
 from .open_gemm import OpenGemmEmitter, held
 
 _HEIGHTS = (1, 2, 4, 6, 8)  # heights of microkernels, in addition to that of a whole tile
@@ -96,7 +96,7 @@ class OpenColumnsEmitter(OpenGemmEmitter):
         def element(panel: Expr, clamped: bool) -> Element:
             def b(k: Index, j: Index) -> Expr:
                 column = panel * _number(self.nr) + tirx.Cast("int64", j)
-                return self.element_b(batch, k, tirx.min(column, last) if clamped else column)
+                return self.packing.element(batch, k, tirx.min(column, last) if clamped else column)
 
             return b
 

@@ -32,7 +32,8 @@ from ..lowering.samples import Extent, is_open
 from ..match import GemmProgram
 from ..match.access import address, bind, variables
 from ..match.tap_run import TapRun, tap_run
-from .gemm import Expr, GemmEmitter, Index, _Block
+from .gemm import GemmEmitter, _Block
+from .gemm_panels import Expr, Index
 
 LEAST_SUMS = 8  # fewest vectors of sums of a microkernel, if there are panels for them
 
