@@ -32,6 +32,7 @@ from ..hardware.description import Cpu
 from ..hardware.dot_instructions import FMA_FLOAT32
 from ..lowering.loops import by_edge, share, when
 from ..lowering.named_blocks import named
+from ..lowering.prefetch import ask
 from ..lowering.register_tile import (
     TileShape,
     accumulators,
@@ -45,6 +46,7 @@ from ..match import ConvProgram
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
+Place: TypeAlias = tuple[tirx.Var, Index]  # a buffer, and an offset in it
 
 
 class WinogradEmitter:
@@ -71,6 +73,7 @@ class WinogradEmitter:
         self.full_panels, self.column_tail = divmod(w.co, self.nr)
         self.panels = self.full_panels + (self.column_tail > 0)
         self.block_groups = min(tiling.block_tiles // self.mr, -(-self.groups // tiling.threads_tiles))
+        self.prefetching_tiles = self.block_groups  # register tiles that prefetch equal parts of the next panel
         self.block_panels = min(tiling.block_channels // self.nr, -(-self.panels // tiling.threads_channels))
         line = cpu.caches[0].line // 4
         self.v_point, self.v_tile = self.strides(w.ci, line)
@@ -276,53 +279,52 @@ class WinogradEmitter:
                     emit(full, -(-self.column_tail // self.lanes))
 
         with T.serial(0, self.points) as point:
+            # The panel after the last one of a block of channels is the first one of the next block.
+            rows_on = tirx.Select(
+                point + 1 < self.points,
+                self.packed_offset(point + 1, panel),
+                self.packed_offset(0, panel + panels),
+            )
             every_panel(
                 lambda p, vectors: every_group(
                     lambda t, rows: self.product(
                         TileShape(rows, vectors * self.lanes, self.lanes),
-                        v,
-                        t * self.v_tile + point * self.v_point,
-                        packed,
-                        self.packed_offset(point, panel + p),
-                        sums,
-                        t * self.m_tile + point * self.m_point + p * self.nr,
+                        (v, t * self.v_tile + point * self.v_point),
+                        (packed, self.packed_offset(point, panel + p)),
+                        (sums, t * self.m_tile + point * self.m_point + p * self.nr),
+                        tirx.Select(p + 1 < panels, self.packed_offset(point, panel + p + 1), rows_on),
+                        t,
                     )
                 )
             )
 
     def product(
-        self,
-        shape: TileShape,
-        v: tirx.Var,
-        left: Index,
-        packed: tirx.Var,
-        right: Index,
-        sums: tirx.Var,
-        result: Index,
+        self, shape: TileShape, left: Place, weights: Place, result: Place, following: Index, tile: Index
     ) -> None:
-        """Emit one register tile; `left`, `right` and `result` are the offsets of its operands and sums.
+        """Emit one register tile, whose first image tile in the block is `tile`. While it reads its panel of weights,
+        it prefetches its part of the next one, at `following`.
 
         Blocks of input channels are summed separately for accuracy.
         """
+        (v, left_at), (packed, weights_at), (sums, result_at) = left, weights, result
         ci = self.w.ci
         count = summed_blocks(self.w, self.m)
         length = -(-ci // count)
 
         def so_far(i: int, j: Expr) -> Expr:
-            return sums[result + i * self.m_tile + j]
+            return sums[result_at + i * self.m_tile + j]
 
         def block(first: Index, channels: Index, is_first: Expr | bool) -> None:
             acc = accumulators(shape, FMA_FLOAT32)
             clear_accumulators(acc, shape, FMA_FLOAT32)
             with T.serial(0, channels) as step, named("microkernel"):
                 k = first + step
-                read = [v[left + row * self.v_tile + k] for row in range(shape.rows)]
-                weights = right + k * self.nr
-                step_packed(
-                    acc, shape, k, lambda i, _: read[i], packed, weights, FMA_FLOAT32, from_memory=self.from_memory
-                )
+                read = [v[left_at + row * self.v_tile + k] for row in range(shape.rows)]
+                if self.from_memory:
+                    self.prefetch(packed, following, tile, k)
+                step_packed(acc, shape, k, lambda i, _: read[i], packed, weights_at + k * self.nr, FMA_FLOAT32)
             resume(acc, shape, is_first, so_far)
-            write_back(acc, shape, lambda value, i, j: T.buffer_store(sums, value, [result + i * self.m_tile + j]))
+            write_back(acc, shape, lambda value, i, j: T.buffer_store(sums, value, [result_at + i * self.m_tile + j]))
 
         if count == 1:
             with named("tile"):
@@ -331,6 +333,13 @@ class WinogradEmitter:
         with T.serial(0, count) as number, named("tile"):
             first = number * length
             block(first, length if ci % length == 0 else tirx.min(length, ci - first), number == 0)
+
+    def prefetch(self, packed: tirx.Var, following: Index, tile: Index, k: Expr) -> None:
+        """Prefetch in step k of a register tile: those of a block prefetch equal parts of the next panel, in order."""
+        done = tirx.floordiv(tile, self.mr) * (self.w.ci * self.nr) + k * self.nr
+        at = following + tirx.floordiv(done, self.prefetching_tiles)
+        for line in range(-(-self.vectors // self.prefetching_tiles)):
+            ask(packed, [at + line * self.lanes], cache=2)
 
     # ---- outputs --------------------------------------------------------------------------------------------------
 

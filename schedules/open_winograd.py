@@ -23,7 +23,7 @@ from ..lowering.registers import in_register
 from ..lowering.samples import Extent
 from ..lowering.winograd_transform import DTYPE
 from ..match.open_conv import OpenConvProgram
-from .conv_winograd import Expr, Index, WinogradEmitter
+from .conv_winograd import Expr, Index, Place, WinogradEmitter
 from .open_gemm import held
 
 
@@ -42,6 +42,7 @@ class OpenWinogradEmitter(WinogradEmitter):
         super().__init__(program, tiling.winograd, cpu)
         self.open, self.ranges = program, tiling.ranges
         self.block_tiles = tiling.winograd.block_tiles
+        self.prefetching_tiles = 1  # how many a block has is known at run time
 
     def emit(self, packed: tirx.Var | None) -> None:
         self.from_memory = packed is not None
@@ -96,16 +97,10 @@ class OpenWinogradEmitter(WinogradEmitter):
                     emit(first, size)
 
     def product(
-        self,
-        shape: TileShape,
-        v: tirx.Var,
-        left: Index,
-        packed: tirx.Var,
-        right: Index,
-        sums: tirx.Var,
-        result: Index,
+        self, shape: TileShape, left: Place, weights: Place, result: Place, following: Index, tile: Index
     ) -> None:
-        super().product(shape, v, held(left), packed, held(right), sums, held(result))
+        left, weights, result = ((buffer, held(at)) for buffer, at in (left, weights, result))
+        super().product(shape, left, weights, result, held(following), 0)
 
     def tile(self, number: Index) -> tuple[Index, Index, Index]:
         image, row, column = super().tile(number)

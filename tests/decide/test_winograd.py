@@ -187,8 +187,10 @@ def test_configs_fit_the_machine(w, cores, bits):
             assert config.threads_channels <= -(-w.co // nr)
             assert config.block_tiles % config.rows == 0 < config.block_tiles
             assert config.block_channels % nr == 0 < config.block_channels
-            one_tile = 4 * config.points**2 * w.ci
-            assert config.block_tiles == config.rows or one_tile * config.block_tiles <= 1 << 19
+            points, l2 = config.points**2, 1 << 20
+            inputs, sums = 4 * points * w.ci * config.block_tiles, 4 * points * nr * config.block_tiles
+            whole = inputs + sums + 2 * 4 * w.ci * nr <= 3 * l2 // 4 and config.block_channels == nr
+            assert config.block_tiles == config.rows or inputs <= l2 // 2 or whole
             assert (
                 config.predicted_cycles
                 > config.points**2 * tiles * w.ci * w.co / (config.lanes * machine.fma_units) / cores
@@ -267,9 +269,21 @@ def test_weights_that_other_layers_displace_are_priced_at_the_speed_of_memory():
     in_model = replace(plain, costs=replace(plain.kernel_costs, last_level_weights=0.1))
 
     def sizes(machine: Cpu) -> list[int]:
-        layers = [conv(h=14, ci=256, co=256, n=n) for n in (1, 16)]
+        layers = [conv(h=7, ci=256, co=256, n=n) for n in (1, 16)]
         return [decide_winograd(layer, machine, prepacked=True).m for layer in layers]
 
     assert (sizes(plain), sizes(in_model)) == ([4, 4], [2, 4])
     small = conv(h=28, ci=128, co=128)
     assert decide_winograd(small, plain, prepacked=True) == decide_winograd(small, in_model, prepacked=True)
+
+
+def test_image_tiles_that_fit_beside_the_sums_of_a_panel_are_one_block():
+    """256 channels on 14 x 14 pixels: 16 image tiles of F(4 x 4) take 590 KB, more than half of L2, but beside the sums
+    of 32 channels and two panels of weights they take less than three quarters. Otherwise 9 MB are read twice."""
+    layer = conv(h=14, ci=256, co=256)
+    chosen = decide_winograd(layer, replace(cpu(2), fma_units=2), prepacked=True)
+    assert (chosen.m, chosen.block_tiles, chosen.block_channels) == (4, 16, chosen.vectors * chosen.lanes)
+    model = WinogradModel(layer, cpu(2), 4, prepacked=True)
+    assert model.fits_whole(16, 32) and not model.fits_whole(16, 128) and not model.fits_whole(32, 16)
+    # Two blocks of images cannot be one.
+    assert decide_winograd(replace(layer, n=4), cpu(2), prepacked=True).block_tiles < 64

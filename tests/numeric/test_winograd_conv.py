@@ -16,6 +16,7 @@ from tvm_tiling.hardware.dot_instructions import FMA_FLOAT32
 from tvm_tiling.lowering.prim_func import ScheduledOperator, write_packed, write_plain
 from tvm_tiling.match import match_conv
 from tvm_tiling.schedule import llvm_target, this_cpu
+from tvm_tiling.schedules import conv_winograd
 from tvm_tiling.schedules.conv_winograd import WinogradEmitter
 from tvm_tiling.workload import ConvWorkload
 
@@ -97,6 +98,26 @@ def largest_error(
     assert all(a.unchanged() for a in inputs)
     assert out.unchanged_around()
     return float(np.abs(out.array - want).max() / scale)
+
+
+@pytest.mark.parametrize(("ci", "rows", "groups"), [(64, 8, 1), (64, 8, 2), (70, 5, 3), (33, 4, 5)])
+def test_tiles_of_a_block_prefetch_the_next_panel_in_equal_parts(monkeypatch, ci, rows, groups):
+    w = conv(h=24, w=24, ci=ci, co=96)
+    tiling = tiling_of(w, 4, rows=rows, vectors=2, block_tiles=rows * groups)
+    cpu = this_cpu().cpu
+    assert cpu is not None
+    emitter = WinogradEmitter(match_conv(te.create_prim_func(operator(w, "NHWC", ""))), tiling, cpu)
+    asked: list[int] = []
+    monkeypatch.setattr(conv_winograd, "ask", lambda _, at, cache: asked.extend(int(index) for index in at))
+    size, following = ci * emitter.nr, 1000 * emitter.nr
+    for group in range(groups):
+        for k in range(ci):
+            emitter.prefetch(emitter.w, following, group * rows, k)
+        # An equal part after every tile, of which every line is asked for.
+        reached = following + (group + 1) * size // groups
+        assert reached - 2 * emitter.lanes < max(asked) + emitter.lanes <= reached + 2 * emitter.lanes
+    lines = {at // emitter.lanes for at in asked}
+    assert set(range(following // emitter.lanes, (following + size) // emitter.lanes)) <= lines
 
 
 def tiling_of(w: ConvWorkload, m: int, **changed: int) -> WinogradTiling:

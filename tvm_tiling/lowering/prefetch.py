@@ -12,6 +12,9 @@ as the memory. Column blocks of 128 KB whose successor is prefetched by all tile
 (Sapphire Rapids class) take 330 instead of 360 for 14 x 14 x 256 x 1024, and 842 instead of 951 for 7 x 7 x 512 x 512
 with 3 x 3 taps, the weights in memory.
 
+In Winograd convolutions, the register tiles of a block of image tiles prefetch equal parts of the next panel. On Zen 5,
+with the weights in memory, 7 x 7 x 512 x 512 takes 350 us where a direct convolution, with half the bytes, takes 490.
+
 In matrix multiplications on Zen 5, the first tile of each block of B took its weights at 40 GB/s per core, twice what
 the memory delivers. Blocks of 192 KB, each prefetched by all tiles of the one before, take BERT from 46.8 to 45.2 ms
 and a ViT from 72.9 to 71.5.

@@ -191,7 +191,8 @@ class WinogradModel:
     # ---- candidates -----------------------------------------------------------------------------------------------
 
     def configs(self) -> Iterator[WinogradTiling]:
-        """Yield every register tile and every division among cores, with blocks that fit L2."""
+        """Yield every register tile and every division among cores, with blocks that fit L2, and with one block for all
+        image tiles of a core where that fits."""
         w = self.w
         for threads_tiles, threads_channels in self.shares():
             share = ceil_div(self.tiles, threads_tiles)
@@ -200,8 +201,12 @@ class WinogradModel:
                 if threads_tiles > ceil_div(self.tiles, rows) or threads_channels > ceil_div(w.co, nr):
                     continue
                 panels = ceil_div(ceil_div(w.co, nr), threads_channels)
-                config = self.config(rows, vectors, ceil_div(share, rows), panels, (threads_tiles, threads_channels))
+                groups = ceil_div(share, rows)
+                config = self.config(rows, vectors, groups, panels, (threads_tiles, threads_channels))
                 yield replace(config, predicted_cycles=self.cycles(config))
+                if config.block_tiles < groups * rows and self.fits_whole(groups * rows, nr):
+                    config = replace(config, block_tiles=groups * rows, block_channels=nr)
+                    yield replace(config, predicted_cycles=self.cycles(config))
 
     def config(
         self, rows: int, vectors: int, groups: int, panels: int, threads: tuple[int, int] = (1, 1)
@@ -225,9 +230,17 @@ class WinogradModel:
             predicted_error=predicted_error(self.w, self.m),
         )
 
+    def fits_whole(self, tiles: int, nr: int) -> bool:
+        """Return whether the transforms of all `tiles` image tiles of a core stay in L2 beside the sums of one panel of
+        channels and two panels of weights, so that all weights are read once: on Zen 5, 256 channels on 14 x 14 pixels
+        take 222 us with F(4 x 4), where its weights arrive at 42 GB/s, 237 and 257 us with sums of 2 and 4 panels, and
+        361 us in two blocks."""
+        needed = self.points * tiles * (self.w.ci + nr) + 2 * self.w.ci * nr
+        costs = self.gemm.costs
+        return 4 * needed <= self.gemm.l2 * (costs.l2_transformed + costs.l2_transformed_sums)
+
     def other_blocks(self, config: WinogradTiling) -> Iterator[WinogradTiling]:
-        """Yield blocks of half and twice as many image tiles, where larger blocks have a cost. A single block for all
-        gains nothing: weights that are read only once arrive as slowly."""
+        """Yield blocks of half and twice as many image tiles, where larger blocks have a cost."""
         if not self.gemm.costs.transformed_line:
             return
         most = ceil_div(ceil_div(self.tiles, config.threads_tiles), config.rows)
@@ -343,9 +356,16 @@ class WinogradModel:
         lines = each * tiles * (self.w.ci + channels) / self.gemm.line
         return costs.transformed_line * share * lines
 
-    def _fetching(self, compute: float, left: float, right: float, rate: float) -> float:
-        """Return the cycles of a step that reads `right` bytes of weights at this rate."""
-        return max(compute, left + right / rate) + self.gemm.costs.exposed_transformed_weights * right / rate
+    def _fetching(self, compute: float, left: float, right: float, near: float, rate: float, tiles: int) -> float:
+        """Return the cycles of a step, as the mean of the `tiles` register tiles that share a panel of weights: each
+        step reads `right` bytes of it, which arrive once at this rate. The tiles of the panel before prefetch equal
+        parts of it; weights that were just transformed are read by the first tile, by the others at the rate `near`."""
+        arrival = right / rate
+        exposed = self.gemm.costs.exposed_transformed_weights * arrival / tiles
+        others = max(compute, left + right / near if near else left)
+        if self.prepacked:
+            return max(others, arrival / tiles) + exposed
+        return (max(compute, left + arrival) + (tiles - 1) * others) / tiles + exposed
 
     def _weight_rates(self, config: WinogradTiling) -> tuple[float, float]:
         """Return the bandwidths at which the first block of image tiles and the later ones read the weights: the first
@@ -365,7 +385,8 @@ class WinogradModel:
         inputs = 4.0 * self.points * w.ci * config.block_tiles
         panel = 4.0 * w.ci * nr
         cold, warm = self._weight_rates(config)
-        near = gemm.cpu.bytes_per_cycle(panel)
+        near = 0.0 if panel <= gemm.l1 / 2 else gemm.cpu.bytes_per_cycle(panel)
+        tiles = min(groups, block_groups)
         total = 0.0
         for rows, tall in pieces(self.tiles, config.rows, groups, alone=config.threads_tiles == 1):
             for columns, wide in pieces(w.co, nr, panels, alone=config.threads_channels == 1):
@@ -373,13 +394,8 @@ class WinogradModel:
                 compute = gemm.step(rows, vectors)
                 left = 4.0 * rows / gemm.cpu.bytes_per_cycle(inputs)
                 right = 4.0 * vectors * self.lanes
-                # The first register tile of a block reads the panel from where the weights are stored; later ones find
-                # it in a cache.
-                later = self._fetching(compute, left, right, warm)
-                first = later + (self._fetching(compute, left, right, cold) - later) / blocks
-                others = max(compute, left + (0.0 if panel <= gemm.l1 / 2 else right / near))
-                fetched = min(1.0, blocks / groups)
-                step = fetched * first + (1 - fetched) * others
+                later, first = (self._fetching(compute, left, right, near, rate, tiles) for rate in (warm, cold))
+                step = later + (first - later) / blocks
                 around = gemm.costs.tile_start + rows * vectors * 2.0 * gemm.vector_load
                 total += tall * wide * (w.ci * step + summed_blocks(w, self.m) * around)
         return self.points * total
