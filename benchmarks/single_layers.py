@@ -72,6 +72,9 @@ LAYERS = {
     "groups_32": Layer(128, 128, 56, 3, padding=1, groups=32),
     "plain_64": Layer(64, 64, 56, 3, padding=1),
     "dilated_64": Layer(64, 64, 28, 3, padding=2, dilation=2),
+    "dilated_256": Layer(256, 256, 28, 3, padding=2, dilation=2),
+    "dilated_512": Layer(512, 512, 28, 3, padding=4, dilation=4),
+    "dilated_aspp": Layer(512, 256, 33, 3, padding=12, dilation=12),
     "few_outputs": Layer(64, 3, 112, 3, padding=1),
     "stem_3": Layer(3, 32, 224, 3, stride=2, padding=1),
 }

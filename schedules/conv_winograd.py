@@ -9,7 +9,8 @@
               block of input channels     M[point] += V[point] x U[point] in registers
           transform of the outputs   vectors along co, the epilogue, the store
 
-An image tile is m x m outputs of one image and reads (m + r - 1) squared inputs, which overlap. At the border, the
+An image tile is m x m outputs of one image and reads (m + r - 1) squared inputs, which overlap; with dilation, both are
+as far apart as the taps. At the border, the
 input tile is first copied into a small square of zeros; all others are read in place.
 
 U is the transformed weights in panels, [point][panel][ci][nr], computed at compile time or when the convolution starts.
@@ -27,7 +28,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.cook_toom import cook_toom
-from ..decide.conv.winograd import WinogradTiling, summed_blocks
+from ..decide.conv.winograd import WinogradTiling, image_tiles, summed_blocks
 from ..hardware.description import Cpu
 from ..hardware.dot_instructions import FMA_FLOAT32
 from ..lowering.loops import by_edge, share, when
@@ -66,7 +67,10 @@ class WinogradEmitter:
         self.width: Index = w.w
         self.ho: Index = w.ho
         self.wo: Index = w.wo
-        self.tile_rows, self.tile_columns = -(-w.ho // self.m), -(-w.wo // self.m)
+        self.down, self.across = w.dilation
+        self.tile_rows: Index
+        self.tile_columns: Index
+        self.tile_rows, self.tile_columns = image_tiles(w, self.m)
         self.tiles = w.n * self.tile_rows * self.tile_columns
         self.full_groups, self.row_tail = divmod(self.tiles, self.mr)
         self.groups = self.full_groups + (self.row_tail > 0)
@@ -163,7 +167,13 @@ class WinogradEmitter:
         per_image = self.tile_rows * self.tile_columns
         rest = tirx.floormod(number, per_image)
         row, column = tirx.floordiv(rest, self.tile_columns), tirx.floormod(rest, self.tile_columns)
-        return tirx.floordiv(number, per_image), row * self.m, column * self.m
+        return tirx.floordiv(number, per_image), self.start(row, self.down), self.start(column, self.across)
+
+    def start(self, tile: Index, dilation: int) -> Index:
+        """Return the first output of the `tile`-th image tile along an axis."""
+        if dilation == 1:
+            return tile * self.m
+        return tirx.floormod(tile, dilation) + tirx.floordiv(tile, dilation) * (self.m * dilation)
 
     # ---- inputs ---------------------------------------------------------------------------------------------------
 
@@ -171,10 +181,10 @@ class WinogradEmitter:
     def has_border(self) -> bool:
         """Whether an image tile may extend past the image."""
         top, left, _, _ = self.w.padding
-        inside = self.a - self.m
-        return bool(
-            top or left or self.tile_rows * self.m + inside > self.w.h or self.tile_columns * self.m + inside > self.w.w
-        )
+        w, beyond = self.w, self.a - self.m
+        tiles = zip(image_tiles(w, self.m), w.dilation, (w.h, w.w), strict=True)
+        # The last tile of the last residue reads the last inputs.
+        return bool(top or left or any(count * self.m + beyond * d > size for count, d, size in tiles))
 
     def transform_inputs(self, v: tirx.Var, first: Index, count: Index) -> None:
         """Compute V of `count` image tiles starting at `first`."""
@@ -187,7 +197,8 @@ class WinogradEmitter:
                 with named("transform_input"):
                     self.transform_in_place(v, *corner)
             else:
-                inside = (y >= top, x >= left, y - top + a <= self.height, x - left + a <= self.width)
+                down, across = (a - 1) * self.down, (a - 1) * self.across
+                inside = (y >= top, x >= left, y - top + down < self.height, x - left + across < self.width)
                 with T.If(tirx.all(*inside)):
                     with T.Then(), named("transform_input"):
                         self.transform_in_place(v, *corner)
@@ -201,7 +212,7 @@ class WinogradEmitter:
                 t,
                 c,
                 width,
-                lambda i, j, lane: self.program.input_at(n, 0, y + i, x + j, c + lane, dtype=DTYPE),
+                lambda i, j, lane: self.input_at(n, y, x, i, j, c + lane),
             )
 
         self.every_vector(self.w.ci, vector)
@@ -212,16 +223,28 @@ class WinogradEmitter:
         square = T.alloc_buffer((self.points * lanes,), DTYPE)
         with T.serial(0, self.points) as point, T.vectorized(0, lanes) as lane:
             T.buffer_store(square, tirx.const(0, DTYPE), [point * lanes + lane])
-        i0, j0 = tirx.max(0, -y), tirx.max(0, -x)
-        rows, columns = tirx.min(a, self.height - y) - i0, tirx.min(a, self.width - x) - j0
+        (i0, rows), (j0, columns) = self.inside(y, self.height, self.down), self.inside(x, self.width, self.across)
 
         def vector(c: Index, width: int) -> None:
             with T.serial(0, rows) as i, T.serial(0, columns) as j, T.vectorized(0, width) as lane:
-                value = self.program.input_at(n, 0, y + i0 + i, x + j0 + j, c + lane, dtype=DTYPE)
+                value = self.input_at(n, y, x, i0 + i, j0 + j, c + lane)
                 T.buffer_store(square, value, [((i0 + i) * a + j0 + j) * lanes + lane])
             self.transform_vector(v, t, c, width, lambda i, j, lane: square[(i * a + j) * lanes + lane])
 
         self.every_vector(self.w.ci, vector)
+
+    def input_at(self, n: Index, y: Index, x: Index, i: Index, j: Index, channel: Index) -> Expr:
+        """Return the element (i, j) of the input tile that starts at (y, x)."""
+        return self.program.input_at(n, 0, y + i * self.down, x + j * self.across, channel, dtype=DTYPE)
+
+    def inside(self, start: Index, size: Index, dilation: int) -> tuple[Index, Index]:
+        """Return the first element of an input tile along an axis that lies within the image, and their number."""
+        if dilation == 1:
+            first = tirx.max(0, -start)
+            return first, tirx.min(self.a, size - start) - first
+        first = tirx.floordiv(tirx.max(0, -start) + (dilation - 1), dilation)
+        count = tirx.min(self.a, tirx.floordiv(size - start + (dilation - 1), dilation))
+        return first, tirx.max(0, count - first)  # some residues have a tile less
 
     def transform_vector(
         self,
@@ -366,7 +389,7 @@ class WinogradEmitter:
     @property
     def divides(self) -> bool:
         """Whether image tiles end exactly at the end of the output."""
-        return self.w.ho % self.m == 0 and self.w.wo % self.m == 0
+        return self.w.ho % (self.m * self.down) == 0 and self.w.wo % (self.m * self.across) == 0
 
     def transform_output(
         self, sums: tirx.Var, t: Index, n: Index, y: Index, x: Index, co: Index, c: Index, width: int
@@ -379,17 +402,18 @@ class WinogradEmitter:
             return sums[t * self.m_tile + (i * self.a + j) * self.m_point + c + lane]
 
         def store(i: Expr, j: int, lane: Expr, value: Expr) -> None:
-            at = (n, 0, y + i, x + j, co + c + lane)
+            at = (n, 0, y + i * self.down, x + j * self.across, co + c + lane)
             T.buffer_store(program.out, program.result(value, *at), program.out_at(*at))
 
         def store_inside(i: Expr, j: int, lane: Expr, value: Expr) -> None:
-            with when(tirx.all(y + i < self.ho, x + j < self.wo)):
+            with when(tirx.all(y + i * self.down < self.ho, x + j * self.across < self.wo)):
                 store(i, j, lane, value)
 
         if self.divides:
             transform_square(self.transforms.output, width, element, store)
             return
-        with T.If(tirx.all(y + self.m <= self.ho, x + self.m <= self.wo)):
+        last = (self.m - 1) * self.down, (self.m - 1) * self.across
+        with T.If(tirx.all(y + last[0] < self.ho, x + last[1] < self.wo)):
             with T.Then():
                 transform_square(self.transforms.output, width, element, store)
             with T.Else():

@@ -49,7 +49,7 @@ class OpenWinogradEmitter(WinogradEmitter):
         if packed is None:
             packed = T.alloc_buffer((self.points * self.u_point,), self.packed_dtype)
             self.pack_whole(packed)
-        counts = [parts_of(points, self.m) for points in self.open.points]
+        counts = [self.tiles_along(*axis) for axis in zip(self.open.points, self.w.dilation, strict=True)]
         tiles = in_register(product_of((self.open.images, *counts)))
         tt, tc = (in_register(self.by_tiles(part, tiles)) for part in range(2))
         with T.parallel(0, tt * tc) as task:
@@ -60,6 +60,10 @@ class OpenWinogradEmitter(WinogradEmitter):
             first, end = share(in_register(tiles), tirx.floordiv(task, tc), tt)
             panel0, panel1 = share(self.panels, tirx.floormod(task, tc), tc)
             self.task(packed, held(first), held(end), held(panel0), held(panel1))
+
+    def tiles_along(self, points: Extent, dilation: int) -> Extent:
+        """Return the image tiles along an axis with that many outputs."""
+        return product_of((dilation, parts_of(parts_of(points, dilation), self.m)))
 
     def by_tiles(self, part: int, tiles: Extent) -> Extent:
         """Return the shares of the image tiles or the channels for the number of image tiles at run time."""

@@ -13,6 +13,7 @@ from tvm_tiling.decide.conv.winograd import (
     WinogradModel,
     admissible,
     decide_winograd,
+    image_tiles,
     predicted_error,
     refusal,
     summed_blocks,
@@ -139,8 +140,8 @@ def test_no_tile_of_8_points_is_taken_by_default(ci):
         ({"kw": 1, "padding": (1, 0, 1, 0)}, "kernels of 2x2 to 7x7, not 3x1"),
         ({"kh": 8, "kw": 8}, "not 8x8"),
         ({"kh": 1, "kw": 1}, "not 1x1"),
-        ({"stride": (2, 1)}, "not stride 2 x 1, dilation 1 x 1 and 1 group"),
-        ({"dilation": (2, 2)}, "dilation 2 x 2"),
+        ({"stride": (2, 1)}, "not stride 2 x 1 and 1 group"),
+        ({"stride": (2, 2), "dilation": (2, 2)}, "not stride 2 x 2 and 1 group"),
         ({"groups": 64}, "64 groups"),
     ],
 )
@@ -260,6 +261,15 @@ def test_tiles_at_the_border_are_counted():
     # There are only the first and the last of two rows and columns of tiles, all of which cross the border.
     all_border = WinogradModel(conv(h=8), cpu(), 4, True).input_square
     assert all_border > WinogradModel(border, cpu(), 4, True).input_square
+
+
+def test_outputs_as_far_apart_as_the_taps_share_an_image_tile():
+    assert image_tiles(conv(h=28), 4) == (7, 7)
+    assert image_tiles(conv(h=28, w=27, padding=(2, 3, 2, 3), dilation=(2, 3)), 4) == (8, 9)  # 14 in 4s, 9 in 4s
+    # As many as of a plain convolution where the outputs divide evenly: as fast.
+    plain, dilated = conv(h=32), conv(h=32, padding=(2, 2, 2, 2), dilation=(2, 2))
+    assert dilated.ho == 32 and decide_winograd(dilated, cpu()).m == decide_winograd(plain, cpu()).m
+    assert decide_winograd(dilated, cpu()).predicted_cycles < 1.1 * decide_winograd(plain, cpu()).predicted_cycles
 
 
 def test_weights_that_other_layers_displace_are_priced_at_the_speed_of_memory():

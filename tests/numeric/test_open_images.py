@@ -66,6 +66,14 @@ def test_every_size_by_winograd(ci, co):
     assert scheduled.pack is not None
 
 
+@pytest.mark.parametrize(("dilation", "border"), [(2, 2), (3, 1)])
+def test_dilated_layers_of_every_size_by_winograd(dilation, border):
+    sizes = [(h + 6, w + 6) for h, w in SIZES]
+    func = layer(32, 48, border=border, dilation=dilation)
+    scheduled = check(func, (3, 3, 32, 48), sizes, border=border, dilation=dilation)
+    assert scheduled.tiling.form == "winograd"
+
+
 def test_any_number_of_images():
     scheduled = check(layer(32, 32, images=None), (3, 3, 32, 32), SIZES[:6], images=(1, 3))
     assert scheduled.tiling.form == "winograd"

@@ -21,8 +21,10 @@ from tvm_tiling.schedules.conv_winograd import WinogradEmitter
 from tvm_tiling.workload import ConvWorkload
 
 
-def conv(h: int, w: int, ci: int, co: int, k: int = 3, padding=(1, 1, 1, 1), n: int = 1) -> ConvWorkload:
-    return ConvWorkload(n=n, h=h, w=w, ci=ci, co=co, kh=k, kw=k, padding=padding)
+def conv(
+    h: int, w: int, ci: int, co: int, k: int = 3, padding=(1, 1, 1, 1), n: int = 1, dilation=(1, 1)
+) -> ConvWorkload:
+    return ConvWorkload(n=n, h=h, w=w, ci=ci, co=co, kh=k, kw=k, padding=padding, dilation=dilation)
 
 
 def operator(w: ConvWorkload, layout: str, epilogue: str) -> list[te.Tensor]:
@@ -31,7 +33,7 @@ def operator(w: ConvWorkload, layout: str, epilogue: str) -> list[te.Tensor]:
     shape_x = (w.n, w.h, w.w, w.ci) if channels_last else (w.n, w.ci, w.h, w.w)
     shape_w = (w.kh, w.kw, w.ci, w.co) if channels_last else (w.co, w.ci, w.kh, w.kw)
     x, kernels = te.placeholder(shape_x, name="X"), te.placeholder(shape_w, name="W")
-    out = topi.nn.conv(x, kernels, 1, w.padding, 1, 1, layout, "HWIO" if channels_last else "OIHW")
+    out = topi.nn.conv(x, kernels, 1, w.padding, w.dilation, 1, layout, "HWIO" if channels_last else "OIHW")
     if not epilogue:
         return [x, kernels, out]
     bias, residual = te.placeholder((w.co,), name="B"), te.placeholder(out.shape, name="R")
@@ -49,7 +51,8 @@ def expected(w: ConvWorkload, x: np.ndarray, kernels: np.ndarray) -> np.ndarray:
     total = np.zeros((w.n, w.ho, w.wo, w.co))
     for i in range(w.kh):
         for j in range(w.kw):
-            total += padded[:, i : i + w.ho, j : j + w.wo] @ kernels[i, j].astype(np.float64)
+            y, x0 = i * w.dilation[0], j * w.dilation[1]
+            total += padded[:, y : y + w.ho, x0 : x0 + w.wo] @ kernels[i, j].astype(np.float64)
     return total
 
 
@@ -147,6 +150,25 @@ def test_channels_of_every_number(ci, co):
 @pytest.mark.parametrize("m", [2, 4])
 def test_borders_of_every_width(padding, m):
     w = conv(10, 7, 17, 18, padding=padding, n=2)
+    assert largest_error(w, tiling_of(w, m)) <= predicted_error(w, m)
+
+
+@pytest.mark.values
+@pytest.mark.parametrize(
+    ("h", "wide", "dilation", "padding"),
+    [
+        (14, 14, (2, 2), (2, 2, 2, 2)),
+        (16, 16, (2, 2), (0, 0, 0, 0)),  # without a border
+        (15, 9, (2, 3), (2, 3, 2, 3)),
+        (13, 11, (4, 1), (4, 1, 1, 0)),
+        (7, 6, (12, 5), (12, 5, 12, 5)),  # fewer outputs than residues
+        (23, 9, (3, 4), (7, 0, 1, 2)),
+        (1, 30, (2, 7), (2, 3, 2, 20)),
+    ],
+)
+@pytest.mark.parametrize("m", [2, 4])
+def test_dilations(h, wide, dilation, padding, m):
+    w = conv(h, wide, 19, 35, padding=padding, dilation=dilation, n=2)
     assert largest_error(w, tiling_of(w, m)) <= predicted_error(w, m)
 
 

@@ -15,6 +15,7 @@ from ...hardware.cpu import CACHE_LINE
 from ...workload import ConvWorkload, GemmWorkload
 from ..conv.conv_tiling import ConvTiling
 from ..conv.cpu_conv import as_product
+from ..conv.winograd import image_tiles
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, GemmTiling
 
@@ -213,7 +214,7 @@ def _winograd(w: ConvWorkload, t: ConvTiling) -> BlockedProduct:
     shares = (1, config.threads_tiles, config.threads_channels, 1)
     packed = config.pack_w == "run"
     return BlockedProduct(
-        m=w.n * ceil_div(w.ho, config.m) * ceil_div(w.wo, config.m),
+        m=w.n * math.prod(image_tiles(w, config.m)),
         n=w.co,
         k=w.ci,
         batch=1,

@@ -204,7 +204,7 @@ def _ranges(choice: _Choice, sample: ConvWorkload, cpu: Cpu, prepacked: bool) ->
     border = sample.kh - 1
     for rows, columns in ((side, wide) for side in SIDES for wide in (side, 2 * side) if wide <= SIDES[-1]):
         height, width = rows * choice.m, columns * choice.m
-        image = replace(sample, n=1, h=height, w=width, padding=(border, border, 0, 0))
+        image = replace(sample, n=1, h=height, w=width, padding=(border, border, 0, 0), dilation=(1, 1))
         config = _fastest(WinogradModel(image, cpu, choice.m, prepacked), choice.rows, choice.vectors)
         found = TileRange(
             tiles=rows * columns,

@@ -7,6 +7,9 @@ input channels as reduction axis and output channels as columns. This needs (m *
 and are read for every block of image tiles, and image tiles that extend past the edge. The cost model below includes
 all of these; its constants were measured on one core with 512-bit vectors and weights transformed at compile time.
 
+With dilation d, outputs d apart form an image of their own, whose convolution is not dilated: an image tile is m x m
+such outputs, and reads inputs d apart.
+
 Accuracy. The transforms add numbers that cancel, while rounding errors do not: those of the sums over the input
 channels are multiplied by `amplification`. To limit them, at most LONGEST_SUM channels are added in sequence, and the
 sums of such blocks are then added. Root mean square errors against float64 relative to the output, in units of 1e-7,
@@ -94,6 +97,14 @@ def summed_blocks(workload: ConvWorkload, m: int) -> int:
     return ceil_div(workload.ci, LONGEST_GENTLE_SUM if gentle else LONGEST_SUM)
 
 
+def image_tiles(workload: ConvWorkload, m: int) -> tuple[int, int]:
+    """Return the image tiles along height and width. With dilation d, tile t starts at output t % d of group t // d of
+    m * d outputs."""
+    sides = zip((workload.ho, workload.wo), workload.dilation, strict=True)
+    high, wide = (d * ceil_div(ceil_div(outputs, d), m) for outputs, d in sides)
+    return high, wide
+
+
 def accepted_error(workload: ConvWorkload, tolerance: float) -> float:
     """Return the largest accepted predicted error for a tolerance, which refers to 3 x 3 kernels."""
     return tolerance * workload.kh / 3
@@ -118,10 +129,9 @@ def refusal(workload: ConvWorkload) -> str:
         return f"{accepted} plain two-dimensional convolutions"
     if w.kh != w.kw or not _sizes(w.kh):
         return f"{accepted} kernels of 2x2 to 7x7, not {w.kh}x{w.kw}"
-    if w.stride != (1, 1) or w.dilation != (1, 1) or w.groups != 1:
+    if w.stride != (1, 1) or w.groups != 1:
         return (
-            f"{accepted} stride 1, dilation 1 and one group, not stride {w.stride[0]} x {w.stride[1]}, dilation "
-            f"{w.dilation[0]} x {w.dilation[1]} and "
+            f"{accepted} stride 1 and one group, not stride {w.stride[0]} x {w.stride[1]} and "
             f"{quantity(w.groups, 'group')}"
         )
     return ""
@@ -183,7 +193,8 @@ class WinogradModel:
         self.transforms: CookToom = cook_toom(m, workload.kh)
         self.a = self.transforms.a
         self.points = self.a**2
-        self.tiles = workload.n * ceil_div(workload.ho, m) * ceil_div(workload.wo, m)
+        self.image_tiles = image_tiles(workload, m)
+        self.tiles = workload.n * self.image_tiles[0] * self.image_tiles[1]
         product = GemmWorkload(batch=self.points, m=self.tiles, n=workload.co, k=workload.ci)
         self.gemm = CpuModel(product, cpu, FMA_FLOAT32)
         self.lanes = self.gemm.lanes
@@ -322,8 +333,9 @@ class WinogradModel:
         w, a, m = self.w, self.a, self.m
         square = self._square(self.transforms.input.operations, 2 * a, self.points)
         top, left, _, _ = w.padding
-        rows, columns = ceil_div(w.ho, m), ceil_div(w.wo, m)
-        within = _within(rows, m, top, a, w.h) * _within(columns, m, left, a, w.w)
+        rows, columns = self.image_tiles
+        (down, across), (high, wide) = w.dilation, (w.h, w.w)
+        within = _within(rows, m, top, a, high, down) * _within(columns, m, left, a, wide, across)
         square += self.gemm.costs.border_vector * self.points * (1 - within / (rows * columns))
         return square if self.adjacent_inputs else square + self.gemm.costs.gathered_lane * self.lanes * self.points
 
@@ -401,6 +413,7 @@ class WinogradModel:
         return self.points * total
 
 
-def _within(count: int, m: int, before: int, a: int, size: int) -> int:
+def _within(count: int, m: int, before: int, a: int, size: int, dilation: int) -> int:
     """Return how many of `count` image tiles along one axis read no padding."""
-    return sum(1 for i in range(count) if i * m >= before and i * m - before + a <= size)
+    starts = (tile % dilation + tile // dilation * m * dilation - before for tile in range(count))
+    return sum(start >= 0 and start + (a - 1) * dilation < size for start in starts)
