@@ -82,7 +82,7 @@ def _kept(path: str) -> list[Explanation]:
     from ..model.explain import Explanation
     from ..model.load import load
 
-    return [Explanation(variant.signature, variant.operators) for variant in load(path).variants]
+    return [Explanation(variant.signature, variant.operators, variant.parts) for variant in load(path).variants]
 
 
 def _print(model: str, where: str, explanation: Explanation, took: str) -> None:
@@ -90,6 +90,8 @@ def _print(model: str, where: str, explanation: Explanation, took: str) -> None:
     print(f"{model} on {where}: {calls} operators in {took}")
     for line in explanation.signature.lines():
         print(line)
+    if explanation.parts > 1:
+        print(f"the batch is computed in {explanation.parts} parts")
     sample = ", ".join(f"{name}={size}" for name, size in explanation.signature.sample.items())
     at = f" at {sample}" if sample else ""
     print(f"predicted time of convolutions and matrix multiplications{at}: {seconds(explanation.predicted_seconds)}\n")

@@ -34,11 +34,12 @@ class Built:
     activations: int
 
 
-def build(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = ()) -> Built:
+def build(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = (), parts: int = 1) -> Built:
     """Build the executable of `mod`, whose operators are scheduled, like relax.build, from object files of `kernels`.
 
-    `shapes`: those of its inputs if they are dynamic. Raises OSError if the directory for temporary files is full,
-    TilingError if the C compiler cannot link it.
+    `shapes`: those of its inputs if they are dynamic. `parts`: how often a run executes `mod`, each time for a part of
+    the batch. Raises OSError if the directory for temporary files is full, TilingError if the C compiler cannot link
+    it, and NoPlan if there is none for several parts.
     """
     scheduled = {variable.name_hint for variable in mod.functions}
     if shapes and (built := _with_open_plan(mod, kernels, shapes)) is not None:
@@ -55,10 +56,12 @@ def build(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = ()) -> 
     needed, destination = kernels.instructions, _destination(kernels)
     with temporary_folder() as folder, MemoryFiles(folder) as files, naming(folder):
         if plan is not None:
-            library = link_plan(objects, plan, folder, destination)
+            library = link_plan(objects, plan if parts == 1 else plan.in_parts(parts), folder, destination)
             if library is not None:
                 return Built(replace(library, instructions=needed), plan.arena)
             no_plan = "there is no C compiler"
+        if parts > 1:
+            raise NoPlan(no_plan)
         linked = vm_build._vmlink(builder, kernels.target, None, params=constants)
         library = link(linked, objects, no_plan, folder, files, destination)
     return Built(replace(library, instructions=needed), _planned(mod))
@@ -103,15 +106,15 @@ class Libraries:
     arguments share one."""
 
     def __init__(self) -> None:
-        self._known: dict[int, list[tuple[tvm.IRModule, Built]]] = {}
+        self._known: dict[tuple[int, int], list[tuple[tvm.IRModule, Built]]] = {}
 
-    def build(self, mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = ()) -> Built:
+    def build(self, mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = (), parts: int = 1) -> Built:
         """The library of an equal module that was built before, or a new one. Errors as in build()."""
-        known = self._known.setdefault(tvm_ffi.structural_hash(mod), [])
+        known = self._known.setdefault((tvm_ffi.structural_hash(mod), parts), [])
         for other, built in known:
             if tvm_ffi.structural_equal(other, mod):
                 return built
-        built = build(mod, kernels, shapes)
+        built = build(mod, kernels, shapes, parts)
         known.append((mod, built))
         return built
 

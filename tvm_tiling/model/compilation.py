@@ -29,6 +29,7 @@ from .build import Libraries, build
 from .build_progress import Told, shown
 from .cache import CompileCache, model_digest, with_changes
 from .executable import Executable
+from .extract_plan import NoPlan
 from .imported_digest import imported_digest
 from .kernel_cache import KernelCache
 from .kernels import Kernels, kernels_for
@@ -37,7 +38,7 @@ from .open_sizes import Setting
 from .operators import Operator, record_of, schedule_operators
 from .passes.constants import Collection
 from .passes.lift import lift_constants
-from .pipeline import fused_for_cpu
+from .pipeline import fused_for_cpu, in_a_run, in_parts
 from .precision.blocks import check_weights, in_blocks
 from .precision.choice import Load, Subject, in_chosen_precision
 from .precision.record import PRECISIONS, LayerError
@@ -336,6 +337,27 @@ def _part(
 ) -> tuple[Library, list[OperatorRecord], Memory, list[int]]:
     """Create the parts of a variant from the single module that is removed from `held`; its constants are added to the
     collection, and their indices are returned."""
+    part, parts = in_parts(held[0], hardware)
+    if parts > 1:
+        try:
+            return _compiled([part], signature, hardware, options, collection, kernels, libraries, parts)
+        except NoPlan:
+            pass
+    del part
+    return _compiled(held, signature, hardware, options, collection, kernels, libraries, 1)
+
+
+def _compiled(
+    held: list[tvm.IRModule],
+    signature: Signature,
+    hardware: Hardware,
+    options: Options,
+    collection: Collection,
+    kernels: Kernels,
+    libraries: Libraries | None,
+    parts: int,
+) -> tuple[Library, list[OperatorRecord], Memory, list[int]]:
+    """Like _part(), for a module that a run executes `parts` times."""
     make = build if libraries is None else libraries.build
     with _refusing_what_tvm_does_not_lower():
         scheduled, operators = schedule_operators(
@@ -345,7 +367,7 @@ def _part(
             _tell_slow(operators, signature)
         lifted, constants = lift_constants(scheduled)
         trim()
-        built = make(lifted, kernels, signature.input_shapes if signature.is_open else ())
+        built = make(lifted, kernels, signature.input_shapes if signature.is_open else (), parts)
     numbers = [collection.add(constant.value) for constant in constants]
     multiplying = {operator.name for operator in operators if operator.kind in MULTIPLYING}
     weights = {
@@ -360,7 +382,7 @@ def _part(
     )
     return (
         built.library,
-        [record_of(operator) for operator in operators],
+        [record_of(operator) for operator in in_a_run(operators, parts)],
         memory,
         numbers,
     )

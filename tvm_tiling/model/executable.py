@@ -213,6 +213,7 @@ class Executable:
             deterministic=self.deterministic,
             others=measured.others if measured is not None else None,
             graph=variant.graph,
+            parts=variant.parts,
         )
 
     def _memory(self, variant: AnyVariant) -> Memory:

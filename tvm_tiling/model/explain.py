@@ -24,10 +24,12 @@ from .signature import Signature
 @dataclass(frozen=True)
 class Explanation:
     """One variant of a model: its inputs and outputs, and its operators with their decisions, in execution order.
-    `read_seconds` and `decide_seconds`: seconds to import the model and to decide."""
+    `parts`: a run computes the batch in this many parts, one after the other. `read_seconds` and `decide_seconds`:
+    seconds to import the model and to decide."""
 
     signature: Signature
     operators: tuple[OperatorRecord, ...]
+    parts: int = 1
     read_seconds: float = field(default=0.0, compare=False)
     decide_seconds: float = field(default=0.0, compare=False)
 
@@ -42,6 +44,7 @@ class Explanation:
         return {
             "predicted_seconds": self.predicted_seconds,
             "signature": asdict(self.signature),
+            **({"parts": self.parts} if self.parts > 1 else {}),
             "operators": [asdict(operator) for operator in self.operators],
         }
 
@@ -82,7 +85,7 @@ def explain_model(
         )
         read = time.perf_counter()
         with imported.at_sample():
-            operators = decided(in_precision(imported, precision, hardware, None).model.module, hardware, options)
-            records, done = tuple(map(record_of, operators)), time.perf_counter()
-            explanations.append(Explanation(Signature.of(imported), records, read - start, done - read))
+            found = decided(in_precision(imported, precision, hardware, None).model.module, hardware, options)
+            records, done = tuple(map(record_of, found.operators)), time.perf_counter()
+            explanations.append(Explanation(Signature.of(imported), records, found.parts, read - start, done - read))
     return explanations

@@ -1,5 +1,6 @@
 """The graph pass pipeline, from a Relax module to one with scheduled operators.
 
+in_parts          compute a large batch in parts, if its images do not depend on each other, on CPUs
 without_branches  compute both sides of an If, and select one
 without_empty     remove operators without elements
 roll_cells        roll unrolled cells into recurrent layers
@@ -21,19 +22,22 @@ schedule          decide on every operator, and pack constant weights
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import tvm
 from tvm import relax, tirx
 
+from ..decide.batch_parts import decide_parts
 from ..errors import TilingError
 from ..hardware.description import Hardware
 from ..schedule import Options, this_cpu
 from .kernels import Kernels, kernels_for
+from .link import compiler_for
 from .operators import Operator, decide_operators, schedule_operators
 from .passes.attention import fuse_attention
+from .passes.batch_parts import batch_of
 from .passes.branches import without_branches
 from .passes.constant_parts import with_constant_parts
 from .passes.functions import with_known_functions
@@ -70,10 +74,33 @@ def lower(
         return schedule_operators([fused_for_cpu(mod, hardware, options)], hardware, options, own, ahead=False)
 
 
-def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = None) -> list[Operator]:
-    """The operators that lower() would schedule, with their decisions; nothing is compiled."""
+class Decided(NamedTuple):
+    """The operators of a model, with the calls of a run, which computes the batch in this many parts."""
+
+    operators: list[Operator]
+    parts: int
+
+
+def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = None) -> Decided:
+    """The operators of a compiled model, with their decisions; nothing is compiled."""
     options = options or Options()
-    return decide_operators(fused_for_cpu(mod, hardware, options), hardware, options)
+    part, parts = in_parts(mod, hardware)
+    operators = decide_operators(fused_for_cpu(part, hardware, options), hardware, options)
+    return Decided(in_a_run(operators, parts), parts)
+
+
+def in_parts(mod: tvm.IRModule, hardware: Hardware) -> tuple[tvm.IRModule, int]:
+    """The model for a part of its batch, and the number of parts that a run computes one after the other; `mod` and 1
+    if they are not faster, or images depend on each other, or no execution plan is possible without a C compiler."""
+    if hardware.cpu is None or compiler_for(None) is None or (batch := batch_of(mod, straight)) is None:
+        return mod, 1
+    parts = decide_parts(batch.work, hardware.cpu)
+    return (mod, 1) if parts == 1 else (batch.part(parts), parts)
+
+
+def in_a_run(operators: Sequence[Operator], parts: int) -> list[Operator]:
+    """The operators of a part, with all calls of a run."""
+    return [replace(operator, calls=parts * operator.calls) for operator in operators]
 
 
 def fused_for_cpu(mod: tvm.IRModule, hardware: Hardware, options: Options) -> tvm.IRModule:

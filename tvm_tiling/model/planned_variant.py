@@ -171,7 +171,7 @@ class PlannedVariant(VariantBase):
         buffers = self.lend(arrays)
         instance = self._instance(buffers)
         profiler = Profiler()
-        steps = self._runner.plan.steps
+        steps = self._runner.plan.steps * buffers.tables.parts
         try:
             with own_core(), limited(self.threads):
                 instance.run(buffers)

@@ -143,7 +143,8 @@ class Report:
     `seconds` is the median latency of a run, None if it was not measured; `memory` the bytes used at run time;
     `precision` and `deterministic` are those of the compilation. `compile_seconds` is the compile time of this
     executable, 0 when it was loaded from a file or from the cache. `others`: share of the cores' time that other
-    processes took during the measurement; None if unknown. `graph`: the steps of a run; empty if unknown.
+    processes took during the measurement; None if unknown. `graph`: the steps of a run; empty if unknown. `parts`: a
+    run executes these steps once for each of that many equal parts of the batch.
     """
 
     operators: tuple[OperatorRecord, ...]
@@ -154,6 +155,7 @@ class Report:
     deterministic: bool = False
     others: float | None = None
     graph: tuple[GraphStep, ...] = ()
+    parts: int = 1
 
     def share(self, record: OperatorRecord) -> float | None:
         """Fraction of the measured time spent in the operator `record`."""
@@ -175,6 +177,7 @@ class Report:
             "compile_seconds": self.compile_seconds,
             **self.precision.described(),
             **({"deterministic": True} if self.deterministic else {}),
+            **({"parts": self.parts} if self.parts > 1 else {}),
             "memory": self.memory.to_dict(),
             "share_outside": self.outside,
             "graph": [asdict(step) for step in self.graph],
@@ -193,7 +196,8 @@ class Report:
         precision = [] if self.precision == FLOAT32 else str(self.precision).splitlines()
         doubtful = [doubt(self.others)] if doubt(self.others) else []
         order = ["deterministic: equal results for every batch and number of threads"] if self.deterministic else []
-        return [*doubtful, *outside, *precision, *order, f"memory: {self.memory}", *compiled]
+        parts = [f"the batch is computed in {self.parts} parts"] if self.parts > 1 else []
+        return [*doubtful, *outside, *precision, *order, *parts, f"memory: {self.memory}", *compiled]
 
     def __str__(self) -> str:
         kernel = "  kernel" if any(o.nodes for o in self.operators) else ""

@@ -12,6 +12,7 @@ import numpy as np
 from ..runtime.arrays import numpy_type
 from ..runtime.launcher import install_pool
 from ..runtime.library import Library
+from ..runtime.plan import ExecutionPlan
 from .graph import GraphStep, graph_of
 from .outputs import Output
 from .passes.constants import Constants
@@ -52,6 +53,12 @@ class VariantBase:
     def graph(self) -> tuple[GraphStep, ...]:
         """The steps of a run; empty if unknown."""
         return () if self.library.plan is None else graph_of(self.library.plan)
+
+    @property
+    def parts(self) -> int:
+        """How often a run executes the steps, each time for a part of the batch."""
+        plan = self.library.plan
+        return plan.parts if isinstance(plan, ExecutionPlan) else 1
 
     def takes(self, arrays: Sequence[Any]) -> bool:
         """Return whether these are arrays with the shapes and types of the inputs; of dynamic shapes, those of a

@@ -348,43 +348,59 @@ static double now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static int run(tvm_tiling_instance* instance, const void* const* inputs, void* const* outputs, double* seconds,
-               const Watch* watch) {
+/* Bytes of an input or output in each part of a run. */
+static int64_t piece(const tvm_tiling_plan* plan, int64_t place) { return plan->bytes[place] / plan->parts; }
+
+/* Place the tensors of the caller's memory for one part. */
+static int take_part(tvm_tiling_instance* instance, const void* const* inputs, void* const* outputs, int64_t part) {
   const tvm_tiling_plan* plan = instance->plan;
   for (int64_t i = 0; i < plan->tensors; ++i) {
     const tvm_tiling_tensor* known = &plan->tensor[i];
     if (known->place != TVM_TILING_INPUT && known->place != TVM_TILING_OUTPUT) continue;
     int64_t number = known->offset, is_output = known->place == TVM_TILING_OUTPUT;
-    void* data = is_output ? outputs[number] : (void*)inputs[number];
+    int64_t place = is_output ? plan->inputs + number : number, bytes = piece(plan, place);
+    char* data = is_output ? outputs[number] : (void*)inputs[number];
     if (!data) {
       say(is_output ? "an output is a null pointer" : "an input is a null pointer");
       return -1;
     }
+    data += part * bytes;
     if (!is_aligned(data, known->type)) {
-      int64_t place = is_output ? plan->inputs + number : number;
-      if (!(data = staged(instance, place, plan->bytes[place]))) return -1;
-      if (!is_output) memcpy(data, inputs[number], plan->bytes[number]);
+      const void* given = data;
+      if (!(data = staged(instance, place, bytes))) return -1;
+      if (!is_output) memcpy(data, given, bytes);
     }
     instance->tensors[i].data = data;
   }
-  double before = seconds ? now() : 0;
-  for (int64_t i = 0; i < plan->steps; ++i) {
-    int64_t first = plan->step[i];
-    Value result = {NOTHING, 0, {0}};
-    if (watch) watch->sample(watch->samples + 2 * i * watch->wide);
-    int status = ((Call)plan->kernel[i])(0, instance->arguments + first, (int32_t)(plan->step[i + 1] - first), &result);
-    if (status) return status;
-    if (watch) watch->sample(watch->samples + (2 * i + 1) * watch->wide);
-    if (seconds) {
-      double after = now();
-      seconds[i] = after - before;
-      before = after;
+  return 0;
+}
+
+static int run(tvm_tiling_instance* instance, const void* const* inputs, void* const* outputs, double* seconds,
+               const Watch* watch) {
+  const tvm_tiling_plan* plan = instance->plan;
+  for (int64_t part = 0; part < plan->parts; ++part) {
+    if (take_part(instance, inputs, outputs, part)) return -1;
+    double before = seconds ? now() : 0;
+    int64_t* sample = watch ? watch->samples + 2 * part * plan->steps * watch->wide : 0;
+    for (int64_t i = 0; i < plan->steps; ++i) {
+      int64_t first = plan->step[i];
+      Value result = {NOTHING, 0, {0}};
+      if (watch) watch->sample(sample + 2 * i * watch->wide);
+      int status = ((Call)plan->kernel[i])(0, instance->arguments + first, (int32_t)(plan->step[i + 1] - first), &result);
+      if (status) return status;
+      if (watch) watch->sample(sample + (2 * i + 1) * watch->wide);
+      if (seconds) {
+        double after = now();
+        seconds[i] = after - before + (part ? seconds[i] : 0);
+        before = after;
+      }
     }
-  }
-  for (int64_t i = 0; i < plan->outputs; ++i) {
-    int64_t number = plan->inputs + i;
-    const void* found = instance->tensors[plan->output[i]].data;
-    if (found != outputs[i] && plan->bytes[number]) memcpy(outputs[i], found, plan->bytes[number]);
+    for (int64_t i = 0; i < plan->outputs; ++i) {
+      int64_t bytes = piece(plan, plan->inputs + i);
+      const void* found = instance->tensors[plan->output[i]].data;
+      char* wanted = (char*)outputs[i] + part * bytes;
+      if (found != wanted && bytes) memcpy(wanted, found, bytes);
+    }
   }
   return 0;
 }

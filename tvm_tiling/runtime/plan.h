@@ -25,6 +25,7 @@ typedef struct {
   const int64_t* bytes;       /* of each input, then of each output */
   void (*const* kernel)(void); /* of each step, in TVM's calling convention */
   const int64_t* scalar;      /* integer arguments of kernels; 0 in plans of static shapes */
+  int64_t parts; /* how often a run executes all steps, each time for the next equal part of every input and output */
 } tvm_tiling_plan;
 
 typedef struct tvm_tiling_instance tvm_tiling_instance;

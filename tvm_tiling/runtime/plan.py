@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from .arrays import ALIGNMENT
@@ -82,7 +82,8 @@ class ExecutionPlan:
     each output the tensor with its value, which is copied if it is not stored in that output. `scalars`: integer
     arguments of kernels in plans of models with dynamic shapes (open_plan.py). `writes`: for each kernel, which
     of its arguments it writes; plans of earlier versions do not say. `alignment`: required by the kernels of inputs and
-    outputs, ELEMENT, or VECTOR in plans of earlier versions."""
+    outputs, ELEMENT, or VECTOR in plans of earlier versions. `parts`: how often a run executes the steps, each time for
+    the next equal part of every input and output; tensors are those of one part."""
 
     arena: int
     inputs: tuple[TensorType, ...]
@@ -93,6 +94,15 @@ class ExecutionPlan:
     scalars: tuple[int, ...] = ()
     writes: Writes = ()
     alignment: int = ELEMENT
+    parts: int = 1
+
+    def in_parts(self, parts: int) -> ExecutionPlan:
+        """The plan that runs this one for each of `parts` parts of inputs and outputs, whose first axes are longer."""
+        inputs, outputs = (
+            tuple(replace(each, shape=(parts * each.shape[0], *each.shape[1:])) for each in kinds)
+            for kinds in (self.inputs, self.outputs)
+        )
+        return replace(self, inputs=inputs, outputs=outputs, parts=parts)
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -110,6 +120,7 @@ class ExecutionPlan:
             "results": list(self.results),
             "writes": [[kernel, list(places)] for kernel, places in self.writes],
             "alignment": self.alignment,
+            "parts": self.parts,
         }
 
     @classmethod
@@ -128,6 +139,7 @@ class ExecutionPlan:
             results=_numbers(plain["results"]),
             writes=writes_of(plain),
             alignment=_number(plain.get("alignment", VECTOR)),
+            parts=_number(plain.get("parts", 1)),
         )
 
     def check(self, constants: Sequence[int]) -> None:
@@ -141,11 +153,13 @@ class ExecutionPlan:
                 raise ValueError(f"the plan has a tensor of shape {each.shape} and type {each.dtype[:20]!r}")
         if self.alignment not in (ELEMENT, VECTOR):
             raise ValueError(f"the plan's kernels require an alignment of {self.alignment} bytes")
+        if self.parts < 1 or any(each.bytes % self.parts for each in (*self.inputs, *self.outputs)):
+            raise ValueError(f"the plan divides its inputs and outputs into {self.parts} parts")
         if not 0 <= self.arena <= MOST_BYTES:
             raise ValueError(f"the plan's arena has {self.arena} bytes")
         sizes = {
-            INPUT: [each.bytes for each in self.inputs],
-            OUTPUT: [each.bytes for each in self.outputs],
+            INPUT: [each.bytes // self.parts for each in self.inputs],
+            OUTPUT: [each.bytes // self.parts for each in self.outputs],
             CONSTANT: list(constants),
         }
         for tensor in self.tensors:
@@ -165,7 +179,7 @@ class ExecutionPlan:
         ):
             raise ValueError("the plan uses a tensor that does not exist")
         for number, output in zip(self.results, self.outputs, strict=True):
-            if self.tensors[number].bytes != output.bytes:
+            if self.tensors[number].bytes * self.parts != output.bytes:
                 raise ValueError("a result of the plan has a different size than its output")
 
 

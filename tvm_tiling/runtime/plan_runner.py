@@ -130,10 +130,10 @@ class PlanInstance:
             self._tables = buffers.tables
 
     def watch(self, buffers: Buffers, sampler: int, wide: int) -> np.ndarray:
-        """Run on these inputs and return int64[steps, 2, wide]: the samples taken by the function at the address
-        `sampler` before and after each step. Raises the errors of :meth:`run`."""
+        """Run on these inputs and return int64[steps of all parts, 2, wide]: the samples taken by the function at the
+        address `sampler` before and after each step. Raises the errors of :meth:`run`."""
         self._settle(buffers)
-        samples = np.zeros((len(self._runner.plan.steps), 2, wide), np.int64)
+        samples = np.zeros((buffers.tables.parts * len(self._runner.plan.steps), 2, wide), np.int64)
         call = self._runner.watched_call
         if call(self.address, buffers.inputs, buffers.outputs, sampler, wide, samples.ctypes.data):
             raise self._runner.failure()

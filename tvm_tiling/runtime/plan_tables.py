@@ -29,19 +29,20 @@ class _Tables(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("arena", "inputs", "outputs", "tensors", "steps", "arguments")),
         *((name, ctypes.c_void_p) for name in ("tensor", "shape", "step", "argument", "output", "bytes", "kernel")),
         ("scalar", ctypes.c_void_p),
+        ("parts", ctypes.c_int64),
     )
 
 
 class PlanTables:
     """A plan for one set of shapes. `address`: of the tables, which live as long as this object. `outputs`: their
-    types, `kinds` the same as (shape, NumPy's type, bytes). `input_pointers`, `output_pointers`: arrays of addresses
-    as taken by plan.c."""
+    types, `kinds` the same as (shape, NumPy's type, bytes). `parts`: see ExecutionPlan. `input_pointers`,
+    `output_pointers`: arrays of addresses as taken by plan.c."""
 
     def __init__(
-        self, arena: int, inputs: int, outputs: Sequence[TensorType], columns: Mapping[str, np.ndarray]
+        self, arena: int, inputs: int, outputs: Sequence[TensorType], columns: Mapping[str, np.ndarray], parts: int = 1
     ) -> None:
         """`columns`: the arrays of plan.h by name."""
-        self.outputs, self._kept = tuple(outputs), dict(columns)
+        self.outputs, self.parts, self._kept = tuple(outputs), parts, dict(columns)
         self.kinds = [(each.shape, numpy_type(each.dtype), each.bytes) for each in self.outputs]
         self.input_pointers, self.output_pointers = (
             ctypes.c_void_p * max(1, count) for count in (inputs, len(self.outputs))
@@ -54,6 +55,7 @@ class PlanTables:
             len(columns["step"]) - 1,
             len(columns["argument"]),
             **{name: array.ctypes.data for name, array in columns.items()},
+            parts=parts,
         )
         self.address = ctypes.addressof(self._tables)
 
@@ -70,7 +72,7 @@ def fixed_tables(
         shapes += tensor.shape
     sizes = [kind.bytes for kind in (*plan.inputs, *plan.outputs)]
     changing = {"tensor": _column(tensors), "shape": _column(shapes), "bytes": _column(sizes), "scalar": _column([])}
-    return PlanTables(plan.arena, len(plan.inputs), plan.outputs, {**changing, **_calls(plan, addresses)})
+    return PlanTables(plan.arena, len(plan.inputs), plan.outputs, {**changing, **_calls(plan, addresses)}, plan.parts)
 
 
 def _calls(plan: AnyPlan, addresses: Mapping[str, int | None]) -> dict[str, np.ndarray]:

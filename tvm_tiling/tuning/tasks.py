@@ -107,8 +107,8 @@ def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Itera
         )
     for imported in _imported(model, options, open_ranges=True):
         with imported.at_sample():
-            operators = decided(in_precision(imported, precision, hardware, None).model.module, hardware)
-        for operator in operators:
+            found = decided(in_precision(imported, precision, hardware, None).model.module, hardware)
+        for operator in found.operators:
             if operator.workload is None or operator.tiling is None:
                 continue
             workload, prepacked = operator.workload, operator.prepacked

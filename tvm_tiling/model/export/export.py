@@ -152,6 +152,7 @@ def _files(
         "weights_checksum": str(zlib.crc32(block.data)),
         **{each: str(len(getattr(plan, each))) for each in ("inputs", "outputs", "tensors", "steps")},
         "arena": str(plan.arena),
+        "parts": str(plan.parts),
         "unit": "its elements" if plan.alignment == ELEMENT else f"{plan.alignment} bytes",
         "arguments": str(sum(len(step.arguments) for step in plan.steps)),
     }

@@ -21,7 +21,7 @@
 
 @tables@
 static const tvm_tiling_plan plan = {@arena@, @inputs@, @outputs@, @tensors@, @steps@, @arguments@,
-                                     tensors, shapes, steps, arguments, results, sizes, kernels, 0};
+                                     tensors, shapes, steps, arguments, results, sizes, kernels, 0, @parts@};
 
 #define HEADER 64 /* bytes before the weights */
 static const uint64_t weights_bytes = @weights_bytes@u;
