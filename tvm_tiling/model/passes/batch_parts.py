@@ -31,6 +31,8 @@ State: TypeAlias = Any
 
 TRANSPOSED = ("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
 SOFTMAXES = ("nn.softmax", "nn.log_softmax")
+# Of integers they refuse a divisor of 0, and tell its place among all images, as a selection tells that of an index.
+QUOTIENTS = ("divide", "floor_divide", "mod")
 REDUCTIONS = ("mean", "sum", "max", "min", "prod", "variance", "std")
 
 
@@ -217,6 +219,8 @@ class _Division:
 
     def _element_wise(self, call: relax.Call, shapes: Sequence[Shape]) -> Expr:
         (out,) = shapes
+        if call.op.name[6:] in QUOTIENTS and "int" in str(call.args[1].ty.dtype):
+            raise _Inseparable
         return self._known(call, [self._aligned(a, len(out), out[0]) if _is_tensor(a) else a for a in call.args])
 
     def _convolution(self, call: relax.Call, shapes: Sequence[Shape]) -> Expr:
@@ -313,13 +317,6 @@ class _Division:
     def _sliced(self, call: relax.Call, shapes: Sequence[Shape]) -> Expr:
         return self._along(call, numbers(call.args[1]))
 
-    def _taken(self, call: relax.Call, shapes: Sequence[Shape]) -> Expr:
-        if self._state(call.args[0]) is not None:
-            return self._along_axis(call, shapes)
-        if call.attrs.axis is None or int(call.attrs.axis) != 0:
-            raise _Inseparable
-        return self._known(call)
-
     def _multiplication(self, call: relax.Call, shapes: Sequence[Shape]) -> Expr:
         (out,), (left, right) = shapes, call.args
         a, b = (self._state(each) or shape_of(each) for each in (left, right))
@@ -374,7 +371,7 @@ _RULES: dict[str, Callable[[_Division, relax.Call, Sequence[Shape]], Expr]] = {
     **dict.fromkeys((*CONVOLUTIONS, *TRANSPOSED), _Division._convolution),
     **dict.fromkeys((*POOLS, *ADAPTIVE_POOLS, "image.resize2d"), _Division._pool),
     **dict.fromkeys(REDUCTIONS, _Division._reduced),
-    **dict.fromkeys((*SOFTMAXES, "argmax", "argmin", "split"), _Division._along_axis),
+    **dict.fromkeys((*SOFTMAXES, "argmax", "argmin", "split", "take"), _Division._along_axis),
     **dict.fromkeys(("nn.layer_norm", "nn.rms_norm"), _Division._normed),
     **dict.fromkeys(("quantize", "dequantize"), _Division._rescaled),
     "nn.group_norm": _Division._group_normed,
@@ -386,7 +383,6 @@ _RULES: dict[str, Callable[[_Division, relax.Call, Sequence[Shape]], Expr]] = {
     "squeeze": _Division._squeezed,
     "concat": _Division._joined,
     "strided_slice": _Division._sliced,
-    "take": _Division._taken,
     "matmul": _Division._multiplication,
     "nn.attention": _Division._attention,
 }
