@@ -228,23 +228,30 @@ def test_explain_tells_the_parts(divided, tmp_path):
     assert {row.calls for row in found.operators if row.kind == "convolution"} == {6}
 
 
-def test_a_model_without_a_plan_runs_its_batch_at_once(divided, monkeypatch):
+def test_without_a_compiler_for_plans_the_batch_is_computed_at_once(divided, monkeypatch):
     divided(6)
-    monkeypatch.setattr(build, "link_plan", lambda *_: None)
+    monkeypatch.setattr(pipeline, "compiler_for", lambda _: None)
     model = model_of(*DIVISIBLE["pools"])
     exe = tt.compile(model, cache=False)
     assert exe.report().parts == 1 and exe.run(*values(model)).shape == (IMAGES, 11)
+    monkeypatch.undo()
+    divided(6)
+    monkeypatch.setattr(build, "link_plan", lambda *_: None)
+    with pytest.raises(tt.TilingError, match="the batch cannot be computed in 6 parts: there is no C compiler"):
+        tt.compile(model, cache=False)
 
 
 def test_only_large_parts_of_large_batches_pay():
     cpu = tt.Hardware.load("zen4-server-8c").with_cores(2).cpu
-    squeezenet = BatchWork(images=16, flops=11e9, weight_bytes=5 << 20, widest_bytes=100 << 20, loops=60)
+    squeezenet = BatchWork(
+        images=16, multiplications=26, flops=11e9, weight_bytes=5 << 20, widest_bytes=100 << 20, loops=60
+    )
     parts = decide_parts(squeezenet, cpu)
     assert parts > 1 and 16 % parts == 0
     for changed in (
         {"images": 1},
-        {"flops": 0.0},
-        {"widest_bytes": 1 << 20},  # all images fit L2
+        {"multiplications": 1},  # nothing between two of them
+        {"widest_bytes": 10 << 20},  # all images fit the last-level cache
         {"weight_bytes": 4 << 30},
         {"loops": 10**6},
         {"images": 17, "flops": 17e6},
@@ -253,3 +260,5 @@ def test_only_large_parts_of_large_batches_pay():
     more = decide_parts(replace(squeezenet, images=64, flops=44e9, widest_bytes=400 << 20), cpu)
     assert more == 4 * parts  # as many images in each
     assert decide_parts(replace(squeezenet, weight_bytes=50 << 20), cpu) < parts
+    rows = replace(squeezenet, images=1 << 16, widest_bytes=64 << 20, flops=1e12)
+    assert decide_parts(rows, cpu) == 32  # each fills L2

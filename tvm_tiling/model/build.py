@@ -12,6 +12,7 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import vm_build
 
+from ..errors import TilingError
 from ..runtime.library import Library
 from ..runtime.plan import ExecutionPlan
 from ..sizes import Shape
@@ -39,7 +40,7 @@ def build(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = (), par
 
     `shapes`: those of its inputs if they are dynamic. `parts`: how often a run executes `mod`, each time for a part of
     the batch. Raises OSError if the directory for temporary files is full, TilingError if the C compiler cannot link
-    it, and NoPlan if there is none for several parts.
+    it, or several parts have no plan.
     """
     scheduled = {variable.name_hint for variable in mod.functions}
     if shapes and (built := _with_open_plan(mod, kernels, shapes)) is not None:
@@ -61,7 +62,7 @@ def build(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = (), par
                 return Built(replace(library, instructions=needed), plan.arena)
             no_plan = "there is no C compiler"
         if parts > 1:
-            raise NoPlan(no_plan)
+            raise TilingError(f"the batch cannot be computed in {parts} parts: {no_plan}")
         linked = vm_build._vmlink(builder, kernels.target, None, params=constants)
         library = link(linked, objects, no_plan, folder, files, destination)
     return Built(replace(library, instructions=needed), _planned(mod))

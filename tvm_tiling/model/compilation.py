@@ -29,7 +29,6 @@ from .build import Libraries, build
 from .build_progress import Told, shown
 from .cache import CompileCache, model_digest, with_changes
 from .executable import Executable
-from .extract_plan import NoPlan
 from .imported_digest import imported_digest
 from .kernel_cache import KernelCache
 from .kernels import Kernels, kernels_for
@@ -337,32 +336,12 @@ def _part(
 ) -> tuple[Library, list[OperatorRecord], Memory, list[int]]:
     """Create the parts of a variant from the single module that is removed from `held`; its constants are added to the
     collection, and their indices are returned."""
-    part, parts = in_parts(held[0], hardware)
-    if parts > 1:
-        try:
-            return _compiled([part], signature, hardware, options, collection, kernels, libraries, parts)
-        except NoPlan:
-            pass
-    del part
-    return _compiled(held, signature, hardware, options, collection, kernels, libraries, 1)
-
-
-def _compiled(
-    held: list[tvm.IRModule],
-    signature: Signature,
-    hardware: Hardware,
-    options: Options,
-    collection: Collection,
-    kernels: Kernels,
-    libraries: Libraries | None,
-    parts: int,
-) -> tuple[Library, list[OperatorRecord], Memory, list[int]]:
-    """Like _part(), for a module that a run executes `parts` times."""
     make = build if libraries is None else libraries.build
     with _refusing_what_tvm_does_not_lower():
-        scheduled, operators = schedule_operators(
-            [fused_for_cpu(held.pop(), hardware, options)], hardware, options, kernels, ahead=True
-        )
+        part, parts = in_parts(held.pop(), hardware)
+        held.append(fused_for_cpu(part, hardware, options))
+        del part  # so that constants are freed as they are packed
+        scheduled, operators = schedule_operators(held, hardware, options, kernels, ahead=True)
         if signature.is_open:
             _tell_slow(operators, signature)
         lifted, constants = lift_constants(scheduled)

@@ -95,7 +95,8 @@ def in_parts(mod: tvm.IRModule, hardware: Hardware) -> tuple[tvm.IRModule, int]:
     if hardware.cpu is None or compiler_for(None) is None or (batch := batch_of(mod, straight)) is None:
         return mod, 1
     parts = decide_parts(batch.work, hardware.cpu)
-    return (mod, 1) if parts == 1 else (batch.part(parts), parts)
+    part = None if parts == 1 else batch.part(parts)
+    return (mod, 1) if part is None else (part, parts)
 
 
 def in_a_run(operators: Sequence[Operator], parts: int) -> list[Operator]:

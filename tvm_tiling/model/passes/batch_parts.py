@@ -18,7 +18,6 @@ import tvm
 from tvm import relax
 
 from ...decide.batch_parts import BatchWork
-from ...errors import UnsupportedOperator
 from ...frontend.node_names import joined
 from ...operand_types import element_bytes
 from ...refusal import blocks_closed
@@ -47,9 +46,9 @@ class Batch:
     module: tvm.IRModule
     work: BatchWork
 
-    def part(self, parts: int) -> tvm.IRModule:
-        """The model for one of `parts` equal parts of the images."""
-        return _Division(self.module, self.work.images, parts).module()
+    def part(self, parts: int) -> tvm.IRModule | None:
+        """The model for one of `parts` equal parts of the images; None if it cannot be divided into that many."""
+        return _Division(self.module, self.work.images, parts).divided()
 
 
 def batch_of(mod: tvm.IRModule, simplified: Callable[[tvm.IRModule], tvm.IRModule]) -> Batch | None:
@@ -58,13 +57,9 @@ def batch_of(mod: tvm.IRModule, simplified: Callable[[tvm.IRModule], tvm.IRModul
     images = _images(mod["main"])
     if images is None:
         return None
-    try:
-        mod = simplified(mod)
-        division = _Division(mod, images, images)
-        division.module()
-    except (_Inseparable, UnsupportedOperator, tvm.error.InternalError, ValueError, TypeError):
-        return None  # errors of TVM: shapes that an operator has from the whole batch
-    return Batch(mod, division.work())
+    mod = simplified(mod)
+    division = _Division(mod, images, images)
+    return None if division.divided() is None else Batch(mod, division.work())
 
 
 def _images(func: relax.Function) -> int | None:
@@ -81,19 +76,27 @@ class _Division:
     def __init__(self, mod: tvm.IRModule, images: int, parts: int) -> None:
         self.mod, self.images, self.parts = mod, images, parts
         self.states: dict[relax.Var, State] = {}
-        self.flops, self.weights, self.widest, self.loops = 0.0, dict[int, int](), 0, 0
+        self.multiplications, self.flops, self.weights = 0, 0.0, dict[int, int]()
+        self.widest = self.loops = 0
 
     def work(self) -> BatchWork:
         return BatchWork(
             images=self.images,
+            multiplications=self.multiplications,
             flops=self.flops,
             weight_bytes=sum(self.weights.values()),
             widest_bytes=self.widest,
             loops=self.loops,
         )
 
-    def module(self) -> tvm.IRModule:
-        """The module of a part. Raises _Inseparable, and TVM's errors."""
+    def divided(self) -> tvm.IRModule | None:
+        """The module of a part; None if there is none."""
+        try:
+            return self._module()
+        except (_Inseparable, tvm.error.InternalError, ValueError, TypeError):
+            return None  # errors of TVM: shapes that an operator has from the whole batch
+
+    def _module(self) -> tvm.IRModule:
         func = self.mod["main"]
         if not isinstance(func.body, relax.SeqExpr):
             raise _Inseparable
@@ -210,6 +213,7 @@ class _Division:
 
     def _multiplied(self, out: Shape, depth: int, *weights: Expr) -> None:
         """Count a convolution or matrix multiplication, whose results are sums of `depth` products."""
+        self.multiplications += 1
         self.flops += 2.0 * math.prod(out) * depth
         for value in map(array, weights):
             if value is not None:
