@@ -15,6 +15,7 @@ from .errors import LimitError, WorkloadError, nearest
 
 VARIABLE = "TVM_TILING_LIMITS"
 MAX_EXTENT = 2**31 - 1  # of one dimension: kernels count elements along an axis in 32 bits
+MOST_PARTS = 1 << 10  # of a batch, which a run computes one after the other
 GROWTH = 8  # bytes of constants computed from weights per byte of weights: 4-bit weights as float32
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}  # binary, as exponents of two
 _MANY = 1 << 40

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from networks import Network, attention, residual_network
 from saving import lstm
+from test_batch_parts import DIVISIBLE, model_of, values
 from test_plan import half, inputs_of, looked_up, passed_on, together, topk
 from tvm.support import cc
 
 import tvm_tiling as tt
 from tvm_tiling.errors import TilingError, UnsupportedOperator, WorkloadError
 from tvm_tiling.hardware.instruction_sets import EXTENSIONS, InstructionSet, instruction_set_of_this_cpu
+from tvm_tiling.model import pipeline
 from tvm_tiling.model.export import export
 
 pytestmark = pytest.mark.skipif(
@@ -83,6 +85,16 @@ def test_the_c_library_gives_what_the_executable_gives(name, tmp_path):
     program = built(folder, tmp_path)
     given = inputs_of(executable)
     same(results(program, folder, executable, given, tmp_path), executable.run(*given))
+
+
+def test_a_batch_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(pipeline, "decide_parts", lambda work, cpu: 4)
+    model = model_of(*DIVISIBLE["pools"])
+    executable = tt.compile(model, cache=False)
+    assert executable.report().parts == 4
+    folder = executable.export(tmp_path / "model")
+    given = values(model)
+    same(results(built(folder, tmp_path), folder, executable, given, tmp_path), executable.run(*given))
 
 
 def test_cmake_builds_libraries_and_examples_in_c_and_cpp(tmp_path):

@@ -397,6 +397,9 @@ def test_numbers_that_lead_out_of_memory_are_refused():
         lambda plan: plan["steps"][0][1].append(99999),
         lambda plan: plan["inputs"][0].__setitem__(0, [1]),
         lambda plan: plan.pop("results"),
+        lambda plan: plan.update(parts=2),
+        lambda plan: plan.update(parts=0),
+        lambda plan: plan.update(parts=1 << 20),
     ],
 )
 def test_a_file_whose_plan_was_changed_is_refused(change, tmp_path):

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..hardware.cpu import Cpu
+from ..limits import MOST_PARTS
 
-MOST_PARTS = 1024
 OVERHEAD = 0.1  # largest share of weights and parallel loops in the time of a part
 LEAST_MULTIPLICATIONS = 3  # convolutions and matrix multiplications: there are tensors between them
 

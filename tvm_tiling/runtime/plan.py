@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from ..limits import MOST_PARTS
 from .arrays import ALIGNMENT
 
 # Memory of a tensor; plan.h has the same numbers.
@@ -153,7 +154,7 @@ class ExecutionPlan:
                 raise ValueError(f"the plan has a tensor of shape {each.shape} and type {each.dtype[:20]!r}")
         if self.alignment not in (ELEMENT, VECTOR):
             raise ValueError(f"the plan's kernels require an alignment of {self.alignment} bytes")
-        if self.parts < 1 or any(each.bytes % self.parts for each in (*self.inputs, *self.outputs)):
+        if not 1 <= self.parts <= MOST_PARTS or any(each.bytes % self.parts for each in (*self.inputs, *self.outputs)):
             raise ValueError(f"the plan divides its inputs and outputs into {self.parts} parts")
         if not 0 <= self.arena <= MOST_BYTES:
             raise ValueError(f"the plan's arena has {self.arena} bytes")
