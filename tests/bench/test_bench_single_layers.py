@@ -21,4 +21,4 @@ def test_a_layer_is_measured_beside_a_library_and_kept(tmp_path, capsys):
     assert "pointwise_512_24" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["unknown"])
-    assert len(LAYERS) == 14
+    assert len(LAYERS) == 17
