@@ -167,9 +167,9 @@ class WinogradEmitter:
         per_image = self.tile_rows * self.tile_columns
         rest = tirx.floormod(number, per_image)
         row, column = tirx.floordiv(rest, self.tile_columns), tirx.floormod(rest, self.tile_columns)
-        return tirx.floordiv(number, per_image), self.start(row, self.down), self.start(column, self.across)
+        return tirx.floordiv(number, per_image), self.first_output(row, self.down), self.first_output(column, self.across)
 
-    def start(self, tile: Index, dilation: int) -> Index:
+    def first_output(self, tile: Index, dilation: int) -> Index:
         """Return the first output of the `tile`-th image tile along an axis."""
         if dilation == 1:
             return tile * self.m
@@ -303,7 +303,7 @@ class WinogradEmitter:
 
         with T.serial(0, self.points) as point:
             # The panel after the last one of a block of channels is the first one of the next block.
-            rows_on = tirx.Select(
+            onwards = tirx.Select(
                 point + 1 < self.points,
                 self.packed_offset(point + 1, panel),
                 self.packed_offset(0, panel + panels),
@@ -315,7 +315,7 @@ class WinogradEmitter:
                         (v, t * self.v_tile + point * self.v_point),
                         (packed, self.packed_offset(point, panel + p)),
                         (sums, t * self.m_tile + point * self.m_point + p * self.nr),
-                        tirx.Select(p + 1 < panels, self.packed_offset(point, panel + p + 1), rows_on),
+                        tirx.Select(p + 1 < panels, self.packed_offset(point, panel + p + 1), onwards),
                         t,
                     )
                 )

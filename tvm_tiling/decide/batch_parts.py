@@ -23,7 +23,7 @@ LEAST_MULTIPLICATIONS = 3  # convolutions and matrix multiplications: there are 
 class BatchWork:
     """What a model computes for its whole batch of `images`: the number of its convolutions and matrix multiplications,
     their floating-point operations and the bytes of their weights; bytes read and written by the operator with the
-    largest tensors; parallel loops."""
+    largest tensors; at most how many parallel loops, as operators are fused later."""
 
     images: int
     multiplications: int
