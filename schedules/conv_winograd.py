@@ -167,7 +167,8 @@ class WinogradEmitter:
         per_image = self.tile_rows * self.tile_columns
         rest = tirx.floormod(number, per_image)
         row, column = tirx.floordiv(rest, self.tile_columns), tirx.floormod(rest, self.tile_columns)
-        return tirx.floordiv(number, per_image), self.first_output(row, self.down), self.first_output(column, self.across)
+        y, x = self.first_output(row, self.down), self.first_output(column, self.across)
+        return tirx.floordiv(number, per_image), y, x
 
     def first_output(self, tile: Index, dilation: int) -> Index:
         """Return the first output of the `tile`-th image tile along an axis."""
