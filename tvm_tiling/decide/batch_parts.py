@@ -42,9 +42,8 @@ def decide_parts(work: BatchWork, cpu: Cpu) -> int:
     peak = 2.0 * cpu.lanes(4) * cpu.fma_units * cpu.cores  # operations per cycle
     weights = work.weight_bytes / (cpu.bytes_per_cycle(work.weight_bytes) * cpu.cores)
     overhead = weights + work.loops * (cpu.parallel_start if cpu.cores > 1 else 0.0)
-    for images in range(1, work.images):
-        parts, rest = divmod(work.images, images)
+    for parts in range(min(work.images, MOST_PARTS), 1, -1):
         large = work.widest_bytes >= parts * near and overhead <= OVERHEAD * work.flops / parts / peak
-        if rest == 0 and parts <= MOST_PARTS and large:
+        if large and work.images % parts == 0:
             return parts
     return 1

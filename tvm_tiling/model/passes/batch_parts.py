@@ -18,11 +18,10 @@ import tvm
 from tvm import relax
 
 from ...decide.batch_parts import BatchWork
-from ...frontend.node_names import joined
+from ...errors import UnsupportedOperator
 from ...operand_types import element_bytes
-from ...refusal import blocks_closed
-from .dataflow import Expr, array, constant, ints, numbers, replace_operands, shape_of, static_shape
-from .layout import ADAPTIVE_POOLS, BROADCASTING, CONVOLUTIONS, POOLS
+from .dataflow import Expr, Rewriter, array, constant, ints, numbers, replace_operands, rewrite, shape_of, static_shape
+from .layout import ADAPTIVE_POOLS, BROADCASTING, CONVOLUTIONS, POOLS, REDUCTIONS
 
 Shape: TypeAlias = tuple[int, ...]
 # Of a tensor the shape for all images, None if it is not divided; of a tuple the list of its fields' states.
@@ -32,7 +31,6 @@ TRANSPOSED = ("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose
 SOFTMAXES = ("nn.softmax", "nn.log_softmax")
 # Of integers they refuse a divisor of 0, and tell its place among all images, as a selection tells that of an index.
 QUOTIENTS = ("divide", "floor_divide", "mod")
-REDUCTIONS = ("mean", "sum", "max", "min", "prod", "variance", "std")
 
 
 class _Inseparable(Exception):
@@ -76,6 +74,7 @@ class _Division:
     def __init__(self, mod: tvm.IRModule, images: int, parts: int) -> None:
         self.mod, self.images, self.parts = mod, images, parts
         self.states: dict[relax.Var, State] = {}
+        self.renamed: dict[relax.Var, Expr] = {}  # variables of the whole batch -> values of a part
         self.multiplications, self.flops, self.weights = 0, 0.0, dict[int, int]()
         self.widest = self.loops = 0
 
@@ -90,48 +89,36 @@ class _Division:
         )
 
     def divided(self) -> tvm.IRModule | None:
-        """The module of a part; None if there is none."""
+        """The module of a part; None if the model cannot be divided."""
         try:
             return self._module()
-        except (_Inseparable, tvm.error.InternalError, ValueError, TypeError):
+        except (_Inseparable, UnsupportedOperator, tvm.error.InternalError, ValueError, TypeError):
             return None  # errors of TVM: shapes that an operator has from the whole batch
 
     def _module(self) -> tvm.IRModule:
         func = self.mod["main"]
-        if not isinstance(func.body, relax.SeqExpr):
+        blocks = func.body.blocks if isinstance(func.body, relax.SeqExpr) else ()
+        if any(isinstance(binding, relax.MatchCast) for block in blocks for binding in block.bindings):
             raise _Inseparable
-        renamed: dict[relax.Var, Expr] = {}
         parameters = []
         for old in func.params:
-            shape = self._of_part(shape_of(old))
-            new = relax.Var(old.name, relax.TensorType(shape, old.ty.dtype))
-            self.states[new], renamed[old] = shape_of(old), new
+            new = relax.Var(old.name, relax.TensorType(self._of_part(shape_of(old)), old.ty.dtype))
+            self.states[new] = shape_of(old)
             parameters.append(new)
-        builder = relax.BlockBuilder()
-        attributes = dict(func.attrs) if func.attrs else None
-        with blocks_closed(builder), builder.function("main", parameters, attrs=attributes):
-            with builder.dataflow():
-                for block in func.body.blocks:
-                    for binding in block.bindings:
-                        if not isinstance(binding, relax.VarBinding):
-                            raise _Inseparable
-                        value = replace_operands(binding.value, renamed)
-                        made, state = self._value(value, binding.var)
-                        if not isinstance(made, tvm.ir.GenericConst | relax.Var | relax.Tuple | relax.ShapeExpr):
-                            made = builder.emit(made, joined(binding.var.name))
-                            self._check(made.ty, binding.var.ty, state)
-                            self.states[made] = state
-                        renamed[binding.var] = made
-                result = replace_operands(func.body.body, renamed)
-                states = self._state(result)
-                if not all(isinstance(state, tuple) for state in (states if isinstance(states, list) else [states])):
-                    raise _Inseparable
-                output = builder.emit_output(result)
-            builder.emit_func_output(output)
-        functions = dict(self.mod.functions)
-        updated = tvm.IRModule(functions, attrs=self.mod.attrs)
-        updated.update_func(self.mod.get_global_var("main"), builder.finalize()["main"])
-        return updated
+        made = rewrite(self.mod, self._rewritten, parameters)
+        results = _flat([self._state(replace_operands(func.body.body, self.renamed))])
+        if not all(isinstance(state, tuple) for state in results):
+            raise _Inseparable
+        return made
+
+    def _rewritten(self, rewriter: Rewriter, before: relax.Var, value: Expr) -> Expr:
+        self.renamed = rewriter.renamed
+        made, state = self._value(value, before)
+        bound = rewriter.emit(made)
+        if not bound.same_as(made):
+            self._check(bound.ty, before.ty, state)
+            self.states[bound] = state
+        return bound
 
     # ---- states -----------------------------------------------------------------------------------------------------
 
@@ -202,8 +189,8 @@ class _Division:
         value = array(expr)
         if value is None or shape[0] != first or first % self.images:
             raise _Inseparable
-        pieces = value.reshape(self.images, -1)
-        if any(pieces[0].tobytes() != piece.tobytes() for piece in pieces[1:]):
+        pieces = value.reshape(self.images, -1).view("uint8")
+        if (pieces != pieces[0]).any():
             raise _Inseparable
         return constant(value[: first // self.parts].copy())
 
@@ -374,7 +361,7 @@ _RULES: dict[str, Callable[[_Division, relax.Call, Sequence[Shape]], Expr]] = {
     **dict.fromkeys(BROADCASTING, _Division._element_wise),
     **dict.fromkeys((*CONVOLUTIONS, *TRANSPOSED), _Division._convolution),
     **dict.fromkeys((*POOLS, *ADAPTIVE_POOLS, "image.resize2d"), _Division._pool),
-    **dict.fromkeys(REDUCTIONS, _Division._reduced),
+    **dict.fromkeys((*REDUCTIONS, "prod", "std"), _Division._reduced),
     **dict.fromkeys((*SOFTMAXES, "argmax", "argmin", "split", "take"), _Division._along_axis),
     **dict.fromkeys(("nn.layer_norm", "nn.rms_norm"), _Division._normed),
     **dict.fromkeys(("quantize", "dequantize"), _Division._rescaled),

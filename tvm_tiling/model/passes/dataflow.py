@@ -69,8 +69,9 @@ class Rewriter:
         return self._bound.get(expr, expr) if isinstance(expr, relax.Var) else expr
 
 
-def rewrite(mod: tvm.IRModule, rewrites: Rewrite) -> tvm.IRModule:
-    """Rebuild the function "main" of `mod` through `rewrites`; unused values are removed."""
+def rewrite(mod: tvm.IRModule, rewrites: Rewrite, parameters: Sequence[relax.Var] | None = None) -> tvm.IRModule:
+    """Rebuild the function "main" of `mod` through `rewrites`; unused values are removed. With `parameters`, which may
+    have other shapes than those of "main", values have no type before they are emitted."""
     func = mod["main"]
     if not isinstance(func.body, relax.SeqExpr):
         raise UnsupportedOperator("main: not a Relax function in normal form; expected a straight sequence of bindings")
@@ -82,7 +83,9 @@ def rewrite(mod: tvm.IRModule, rewrites: Rewrite) -> tvm.IRModule:
     rewriter = Rewriter(builder)
     rewriter.uses = use_counts(func)
     attributes = dict(func.attrs) if func.attrs else None
-    with blocks_closed(builder), builder.function("main", list(func.params), attrs=attributes):
+    if parameters is not None:
+        rewriter.renamed.update(zip(func.params, parameters, strict=True))
+    with blocks_closed(builder), builder.function("main", list(parameters or func.params), attrs=attributes):
         with builder.dataflow():
             for block in func.body.blocks:
                 for binding in block.bindings:
@@ -92,7 +95,9 @@ def rewrite(mod: tvm.IRModule, rewrites: Rewrite) -> tvm.IRModule:
                         rewriter.renamed[binding.var] = builder.match_cast(source, binding.ty)
                         continue
                     rewriter.name = joined(binding.var.name)
-                    value = builder.normalize(replace_operands(binding.value, rewriter.renamed))
+                    value = replace_operands(binding.value, rewriter.renamed)
+                    if parameters is None:
+                        value = builder.normalize(value)
                     new = rewrites(rewriter, binding.var, value)
                     rewriter.renamed[binding.var] = rewriter.emit(value if new is None else new)
             body = replace_operands(func.body.body, rewriter.renamed)
